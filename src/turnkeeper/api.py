@@ -1,0 +1,298 @@
+"""The public face: `open`, the store, and a transaction with its rooms.
+
+::
+
+    async with turnkeeper.open("story.db") as store:            # sqlite path, "memory:", or "postgresql://…"
+        cave = await store.create_session(title="The cellar")
+        await cave.take_turn(play, "I light the lamp.", key="cmd-17")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, TypeVar, cast
+
+from msgspec.structs import replace
+
+from .clock import Clock, system_clock
+from .errors import Invalid, Misuse
+from .handles import Session
+from .history import History
+from .kit.fenced import Ref, Who, look_up
+from .kit.ownership import Ownership
+from .records import TABLES
+from .sessions import Records, Sessions
+from .sessions.lifecycle import SessionInfo, load
+from .store.backend import Backend
+from .store.engine import Block, Engine
+from .store.memory import MemoryBackend
+from .store.migrations import Plan
+from .store.transaction import Rows, Transaction
+from .turns import Turns
+
+T = TypeVar("T")
+PLAN = Plan(TABLES)
+
+
+class Face:
+    """What a store and a transaction share: the rooms, and handles of sessions."""
+
+    @property
+    def history(self) -> History:
+        """Takes, messages, versions and state."""
+        return History(self)  # type: ignore[arg-type]
+
+    @property
+    def records(self) -> Records:
+        """Small keyed records of a session."""
+        return Records(self)  # type: ignore[arg-type]
+
+    @property
+    def turns(self) -> Turns:
+        """The landings of turns."""
+        return Turns(self)  # type: ignore[arg-type]
+
+    @property
+    def lifecycle(self) -> Sessions:
+        """Making, finding and deleting sessions by id, and their events."""
+        return Sessions(self)  # type: ignore[arg-type]
+
+    async def create_session(
+        self,
+        session_id: str | None = None,
+        *,
+        title: str | None = None,
+        space: str = "default",
+        labels: Mapping[str, str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """Create a session with one empty take. Raises Duplicate for an id in use."""
+        ref = await self.lifecycle.create(session_id, title=title, space=space, labels=labels, metadata=metadata)
+        return Session(cast(Any, self), ref)
+
+    async def session(self, session_id: str) -> Session:
+        """Answer a handle of a session's present life. Raises NotFound, or Gone when it was deleted."""
+        info = await self.lifecycle.load(session_id)
+        return Session(cast(Any, self), Ref(session_id, info.instance_id))
+
+    async def sessions(
+        self,
+        *,
+        space: str = "default",
+        limit: int = 50,
+        after: SessionInfo | None = None,
+        order: Literal["newest", "oldest"] = "newest",
+    ) -> list[SessionInfo]:
+        """Answer a page of a space's sessions; `after` is the last one of the page before."""
+        return await self.lifecycle.listing(space=space, limit=limit, after=after, order=order)
+
+
+class Tx(Face, Transaction):
+    """One open transaction with its rooms: everything written through it lands together, or nothing does."""
+
+    def __init__(self, host: Engine, *, holder: str, careful: bool = False) -> None:
+        super().__init__(host, careful=careful)
+        self.holder = holder
+
+
+class Store(Face):
+    """An open database. It belongs to one event loop; close it when done (`async with` does)."""
+
+    def __init__(self, engine: Engine, release: Callable[[], Awaitable[None]], owner: str | None, lease_s: float) -> None:
+        self._engine, self._release = engine, release
+        self.ownership = Ownership(self, engine, label=owner, lease_s=lease_s)
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """The url it was opened with, without user and password."""
+        return self._engine.backend.name
+
+    def transaction(self) -> Block[Tx]:
+        """Open a transaction block; it lands when it ends normally. Raises NestedTransactionError inside another one."""
+        self._check_open()
+        return self._engine.transaction(Tx, holder=self.ownership.owner_id)
+
+    async def transact(self, fn: Callable[[Tx], Awaitable[T]]) -> T:
+        """Run `fn(tx)` in a block, and again for up to 5 s when it lost a race; answer its result."""
+        self._check_open()
+        return await self._engine.transact(self._new_tx, fn)
+
+    def _new_tx(self, host: Engine, *, careful: bool = False) -> Tx:
+        return Tx(host, holder=self.ownership.owner_id, careful=careful)
+
+    async def look(self, fn: Callable[[Rows], Awaitable[T]], *, one_view: bool = False) -> T:
+        """Run `fn(rows)` over one committed state, inside a block too."""
+        self._check_open()
+        return await self._engine.look(fn, one_view=one_view)
+
+    def read_view(self) -> AbstractAsyncContextManager[Rows]:
+        """Open one consistent view over several reads."""
+        self._check_open()
+        return self._engine.read_view()
+
+    async def session_info(self, who: Who) -> SessionInfo:
+        """Answer what is known of a session; `abandoned` when its owner is dead."""
+        now = await self._engine.backend.now()
+
+        async def read(rows: Rows) -> SessionInfo:
+            info = await load(rows, who)
+            head, _ = await look_up(rows, who)
+            return replace(info, status=await self.ownership.state_of(rows, head, now))
+
+        return await self.look(read, one_view=True)
+
+    async def watch(self, *, poll_s: float = 5.0) -> AsyncIterator[int]:
+        """Yield the newest commit sequence each time something has landed, here or in another process."""
+        seen = await self._engine.backend.watch(-1, 0)
+        while not self._closed:
+            newest = await self._engine.backend.watch(seen, poll_s)
+            if newest > seen:
+                seen = newest
+                yield seen
+
+    async def close(self) -> None:
+        """Release what this store owns and close it. Idempotent."""
+        if not self._closed:
+            try:
+                await self.ownership.close()
+            finally:
+                self._closed = True
+                await self._release()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Misuse(f"The store {self.name!r} is closed.", do="Open it again.")
+
+    async def __aenter__(self) -> Store:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store {self.name}>"
+
+
+class Opening:
+    """What `open` answers: await it, or enter it."""
+
+    def __init__(self, make: Callable[[], Awaitable[Store]]) -> None:
+        self._make = make
+        self._store: Store | None = None
+
+    def __await__(self) -> Generator[Any, None, Store]:
+        return self._make().__await__()
+
+    async def __aenter__(self) -> Store:
+        self._store = await self._make()
+        return self._store
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        assert self._store is not None
+        await self._store.close()
+
+
+def open(
+    url: str | os.PathLike[str],
+    *,
+    create: bool = True,
+    migrate: Literal["auto", "refuse"] = "auto",
+    durability: Literal["full", "normal"] = "full",
+    owner: str | None = None,
+    connections: int = 2,
+    lease_s: float = 30,
+    max_block_s: float = 30,
+    clock: Clock | None = None,
+    listen_url: str | None = None,
+) -> Opening:
+    """Open a store: a path of a SQLite file, `memory:` (private) or `memory:NAME` (shared), or `postgresql://…`.
+
+    `create=False` never makes a file. `durability="normal"` may lose acknowledged turns at a power cut. `owner` is a label
+    people see; `lease_s` is how long a silent owner keeps its sessions. Raises Unavailable when it cannot be opened,
+    IncompatibleStore for a newer or a foreign database; nothing is changed then.
+    """
+    name = os.fspath(url)
+    if not isinstance(name, str) or not name:
+        raise Invalid("A store's url is a path, memory:, or postgresql://…", do="Give one.", path="url")
+    if not lease_s > 0 or not max_block_s > 0:
+        raise Invalid("`lease_s` and `max_block_s` are seconds above 0.", do="Give a larger one.", path="lease_s")
+    ticking = clock or system_clock
+
+    def backend() -> Backend:
+        if name == "memory:" or name.startswith("memory:"):
+            return MemoryBackend(name, TABLES, clock=ticking)
+        if name.startswith(("postgresql://", "postgres://")):
+            from .store.postgres import PostgresBackend
+
+            return PostgresBackend(
+                name, PLAN, clock=clock, create=create, migrate=migrate, connections=connections, listen_url=listen_url
+            )
+        from .store.sqlite import SQLiteBackend
+
+        return SQLiteBackend(name, PLAN, clock=ticking, create=create, migrate=migrate, durability=durability)
+
+    options = (durability, max_block_s, clock)
+
+    async def make() -> Store:
+        engine, release = await _shared(_same_database(name), backend, options, max_block_s)
+        return Store(engine, release, owner, lease_s)
+
+    return Opening(make)
+
+
+class _Use:
+    """One engine that several stores may share, and how many do."""
+
+    def __init__(self, engine: Engine, options: tuple[Any, ...]) -> None:
+        self.engine, self.options, self.stores = engine, options, 0
+
+
+_open_engines: dict[tuple[int, str], _Use] = {}
+_opening: dict[tuple[int, str], asyncio.Lock] = {}
+
+
+def _same_database(name: str) -> str | None:
+    """Answer what two urls of one database have in common; None for a private one."""
+    if name == "memory:":
+        return None
+    if name.startswith(("memory:", "postgresql://", "postgres://")):
+        return name
+    return os.path.realpath(name)
+
+
+async def _shared(
+    same: str | None, backend: Callable[[], Backend], options: tuple[Any, ...], max_block_s: float
+) -> tuple[Engine, Callable[[], Awaitable[None]]]:
+    """Open a database, or join the engine that has it open in this loop (decision 54)."""
+    if same is None:
+        engine = await _new_engine(backend, max_block_s)
+        return engine, engine.close
+    place = (id(asyncio.get_running_loop()), same)
+    async with _opening.setdefault(place, asyncio.Lock()):
+        use = _open_engines.get(place)
+        if use is None or use.engine.closed:
+            use = _open_engines[place] = _Use(await _new_engine(backend, max_block_s), options)
+        elif use.options != options:
+            raise Misuse(f"{same!r} is open already with other options.", do="Open it with the same, or close it first.")
+        use.stores += 1
+
+    async def release() -> None:
+        use.stores -= 1
+        if not use.stores:
+            _open_engines.pop(place, None)
+            _opening.pop(place, None)
+            await use.engine.close()
+
+    return use.engine, release
+
+
+async def _new_engine(backend: Callable[[], Backend], max_block_s: float) -> Engine:
+    opened = backend()
+    await opened.open()
+    return Engine(opened, TABLES, max_block_s=max_block_s)
+
+

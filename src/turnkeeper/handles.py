@@ -1,0 +1,270 @@
+"""The handles people hold: a session, a take of it, and the block of a running turn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .errors import AlreadyLanded, Fenced, Misuse, TurnkeeperError
+from .history import History
+from .history.alternatives import Alternative
+from .history.content import message, parts
+from .history.reading import ShownMessage
+from .kit.fenced import Claim, Ref
+from .kit.ownership import Ownership
+from .kit.receipts import request_digest
+from .records import PendingTurn, Take
+from .sessions import Sessions
+from .sessions.lifecycle import SessionInfo
+from .store.transaction import Transaction, settled
+from .turns import Turns
+from .turns.pending import Kind, LandedTurn, Request
+from .turns.play import Turn
+
+if TYPE_CHECKING:
+    from .api import Store
+
+LOG = logging.getLogger("turnkeeper.turns")
+Content = str | Sequence[Mapping[str, Any]]
+Play = Callable[[Turn], Awaitable[Any]]
+
+
+class Line:
+    """The verbs that a session (its active take) and a take share."""
+
+    def __init__(self, scope: Store | Transaction, ref: Ref, take: int | None) -> None:
+        self._scope, self._ref, self._take = scope, ref, take
+        self._history = History(scope)
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._ref.session_id
+
+    @property
+    def instance_id(self) -> str:
+        """Which life of that id this handle is of."""
+        return str(self._ref.instance_id)
+
+    async def messages(self, *, last: int | None = None, before: int | None = None) -> list[ShownMessage]:
+        """Answer the shown messages in order: all, or the `last` so many, of those before position `before`."""
+        return await self._history.messages(self._ref, take=self._take, last=last, before=before)
+
+    async def state(self, *, at: int | None = None) -> dict[str, Any]:
+        """Answer the state by slot: as it is shown now, or after the message at position `at`."""
+        return await self._history.scene_state(self._ref, take=self._take, at=at)
+
+    async def alternatives(self, position: int | None = None) -> list[Alternative]:
+        """Answer the alternatives at a position; default: where the last reply begins."""
+        return await self._history.alternatives(self._ref, position, take=self._take)
+
+    async def versions(self, position: int) -> list[ShownMessage]:
+        """Answer every version of one message."""
+        return await self._history.versions(self._ref, position, take=self._take)
+
+    async def choose(self, number: int, position: int | None = None) -> None:
+        """Show an alternative by its number, at a position or at the last reply; the state follows."""
+        await self._history.choose(self._ref, number, position, take=self._take)
+
+    async def append(self, role: str, content: Content, **more: Any) -> int:
+        """Add one message outside any turn; answer its position. It merges at the end, whoever else wrote meanwhile."""
+        made = message(role, content, **more)
+        return (await self._history.append_messages(self._ref, [made], take=self._take))[0]
+
+    async def fork(self, at: int | None = None, *, name: str | None = None, activate: bool = False) -> TakeHandle:
+        """Start a take that ends after position `at` (default: the end), and answer it."""
+        number = await self._history.fork(self._ref, at=at, take=self._take, name=name, activate=activate)
+        return TakeHandle(self._scope, self._ref, number)
+
+    def turn(self, input: Content | None = None, *, key: str | None = None, durable_input: bool = True) -> TurnBlock:
+        """Open a turn: `async with session.turn("…", key="cmd-17") as turn: …`. See `TurnBlock`."""
+        return self._turn("reply", input, key, durable_input, None)
+
+    def regenerate(self, at: int | None = None, *, key: str | None = None, durable_input: bool = True) -> TurnBlock:
+        """Open a turn that makes another version: of the last reply, or of the message at position `at`.
+
+        It builds on the state before that message. A reply of several messages is made again on a take of its own, which
+        becomes the active one.
+        """
+        return self._turn("regenerate", None, key, durable_input, at)
+
+    async def take_turn(
+        self, play: Play, input: Content | None = None, *, key: str | None = None, durable_input: bool = True
+    ) -> LandedTurn:
+        """Play a turn if its key has not landed; answer the stored turn either way."""
+        try:
+            async with self.turn(input, key=key, durable_input=durable_input) as turn:
+                await play(turn)
+        except AlreadyLanded as e:
+            return e.turn  # type: ignore[attr-defined, no-any-return]
+        return turn.landed  # type: ignore[no-any-return]
+
+    def _turn(self, kind: Kind, input: Content | None, key: str | None, durable: bool, at: int | None) -> TurnBlock:
+        if isinstance(self._scope, Transaction):
+            raise Misuse("A turn cannot run inside a transaction block.", do="Play it through the store's own handle.")
+        said = None if input is None else parts(input)
+        digest = request_digest([kind, self._take, at, said])
+        return TurnBlock(self._scope, self._ref, Request(kind, said, key, digest, self._take, at), durable)
+
+
+class TakeHandle(Line):
+    """One take of a session, with the verbs of a session."""
+
+    @property
+    def take(self) -> int:
+        """The take's number."""
+        assert self._take is not None
+        return self._take
+
+    async def activate(self) -> None:
+        """Make this the take that the session shows."""
+        await self._history.select_take(self._ref, self.take)
+
+    def __repr__(self) -> str:
+        return f"<Take {self.take} of {self.session_id}>"
+
+
+class Session(Line):
+    """One life of a session. `async with session` owns it until the block ends."""
+
+    def __init__(self, scope: Store | Transaction, ref: Ref) -> None:
+        super().__init__(scope, ref, None)
+
+    async def info(self) -> SessionInfo:
+        """Answer its title, labels, status, times. A session left behind by a dead owner reads `abandoned`."""
+        return await self._store().session_info(self._ref)
+
+    def take(self, number: int) -> TakeHandle:
+        """Answer a handle of one take."""
+        return TakeHandle(self._scope, self._ref, number)
+
+    async def takes(self) -> list[Take]:
+        """Answer its live takes by number."""
+        return await self._history.takes(self._ref)
+
+    async def pending(self) -> list[PendingTurn]:
+        """Answer the turns that were begun and have not landed, with their input and how they ended."""
+        return await Turns(self._scope).pending(self._ref)
+
+    async def discard(self, pending_no: int) -> bool:
+        """Forget the input of a turn that failed."""
+        return await Turns(self._scope).discard(self._ref, pending_no)
+
+    async def rename(self, title: str | None) -> None:
+        """Change its title."""
+        await Sessions(self._scope).rename(self._ref, title)
+
+    async def delete(self) -> None:
+        """Erase it with everything in it. A late writer with an old handle is told that it is gone."""
+        await Sessions(self._scope).delete(self._ref)
+
+    async def claim(self, *, take_over: bool = False, wait_s: float = 0.0) -> Claim:
+        """Own the session. Raises SessionBusy when a live owner holds it."""
+        return await self._store().ownership.claim(self._ref, take_over=take_over, wait_s=wait_s)
+
+    async def release(self) -> None:
+        """Give the session back; whoever inherited the claim is fenced."""
+        await self._store().ownership.release(self.session_id)
+
+    async def __aenter__(self) -> Session:
+        await self.claim()
+        self._store().ownership.use(self.session_id)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        await self._store().ownership.leave(self.session_id)
+
+    def _store(self) -> Store:
+        if isinstance(self._scope, Transaction):
+            raise Misuse("That needs the store's own handle, outside a transaction block.")
+        return self._scope
+
+    def __repr__(self) -> str:
+        return f"<Session {self.session_id}>"
+
+
+class TurnBlock:
+    """The `async with` of a turn. Entering owns the session and keeps the input; leaving lands everything, or nothing.
+
+    Raises on entry: AlreadyLanded when the key has landed with equal input (`.turn` is the stored answer), KeyReused when
+    the input differs, SessionBusy while another worker owns the session, Fenced when this store has lost it. An error in
+    the block becomes the pending turn's failure, with its input, and goes on to the caller.
+    """
+
+    def __init__(self, store: Store, ref: Ref, request: Request, durable: bool) -> None:
+        self._store, self._ref, self._request, self._durable = store, ref, request, durable
+        self._owning: Ownership = store.ownership
+        self._turns = Turns(store)
+
+    async def __aenter__(self) -> Turn:
+        self._lane = self._owning.lane(self._ref.session_id)
+        if self._owning.playing(self._ref.session_id):
+            raise Misuse("This task is already in a turn of this session.", do="End that turn first.")
+        await self._lane.acquire()
+        try:
+            self._claim = await self._own()
+            started = await self._start()
+        except BaseException:
+            self._lane.release()
+            raise
+        self._owning.set_playing(self._ref.session_id, True)
+        self._turn = Turn(self._request, started, self._read)
+        return self._turn
+
+    async def _own(self) -> Claim:
+        if self._owning.held(self._ref.session_id) is None and self._request.key is not None:
+            await self._turns.prepare(self._ref, self._request)  # a turn that has landed needs no owner to say so
+        return await self._owning.claim(self._ref)
+
+    async def _start(self) -> Any:
+        try:
+            if self._durable:
+                return await self._turns.begin(self._ref, self._request, self._claim)
+            return await self._turns.prepare(self._ref, self._request, self._claim)
+        except Fenced:
+            self._owning.forget(self._claim)
+            raise
+
+    async def _read(self, take: int, before: int) -> list[ShownMessage]:
+        return await History(self._store).messages(self._ref, take=take, before=before)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                try:
+                    self._turn.landed = await self._land()
+                except BaseException as failure:
+                    await self._fail(failure)
+                    raise
+            else:
+                await self._fail(error)
+        finally:
+            self._owning.set_playing(self._ref.session_id, False)
+            self._lane.release()
+
+    async def _land(self) -> LandedTurn:
+        return await self._turns.commit_turn(self._ref, self._turn.outcome(), self._claim)
+
+    async def _fail(self, error: BaseException) -> None:
+        """Keep the input as a failed record, through any cancellation; the error itself goes on to the caller."""
+        if isinstance(error, Fenced):
+            self._owning.forget(self._claim)
+        number = self._turn.pending_no
+        if number is None or isinstance(error, Fenced):
+            return
+        code = "cancelled" if isinstance(error, asyncio.CancelledError) else getattr(error, "code", type(error).__name__)
+        keeping = asyncio.ensure_future(self._turns.fail(self._ref, number, self._claim, code, type(error).__name__))
+        await settled(keeping)
+        problem = None if keeping.cancelled() else keeping.exception()
+        if isinstance(problem, TurnkeeperError):
+            LOG.warning("the failed turn of session %s could not be recorded: %s", self._ref.session_id, problem.code)
+        elif problem is not None:
+            raise problem
+
+
+__all__ = ["Line", "Session", "TakeHandle", "TurnBlock"]

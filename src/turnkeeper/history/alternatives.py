@@ -1,0 +1,102 @@
+"""The alternatives at one place: versions of its message, and takes that a regenerate started there, numbered as one list."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..errors import NotFound
+from ..kit.fenced import Who, enter, look_up
+from ..records import MESSAGES, TAKES, Message, Session, Take
+from ..store.backend import Get, Scan
+from ..store.transaction import Rows, Transaction
+from .choosing import select_swipe, select_take, versions_of
+
+
+class Alternative(msgspec.Struct, frozen=True):
+    """One way the story may go on at a position."""
+
+    number: int
+    take: int
+    position: int
+    index: int  # of the version within its message
+    shown: bool
+
+
+async def alternatives(rows: Rows, who: Who, position: int | None = None, *, take: int | None = None) -> list[Alternative]:
+    """Answer the alternatives at a position (default: where the last reply begins), in the order they were made.
+
+    Raises NotFound for an unknown take or position.
+    """
+    head, (takes,) = await look_up(rows, who, Scan(TAKES, prefix=(who if isinstance(who, str) else who.session_id,)))
+    return await _alternatives(rows, head, takes, position, take)
+
+
+async def choose(tx: Transaction, who: Who, number: int, position: int | None = None, *, take: int | None = None) -> None:
+    """Show one of the alternatives by its number; the state follows. Raises NotFound for a number that is not there."""
+    head, (takes,) = await enter(tx, who, Scan(TAKES, prefix=(who if isinstance(who, str) else who.session_id,)))
+    found = await _alternatives(tx, head, takes, position, take)
+    if type(number) is not int or not 0 <= number < len(found):
+        raise NotFound(
+            f"There is no alternative {number!r} there.", do=f"They are 0 to {len(found) - 1}.", kind="alternative", id=number
+        )
+    chosen = found[number]
+    await select_swipe(tx, head.session_id, chosen.position, chosen.index, take=chosen.take)
+    if take is None or take == head.active_take:
+        await select_take(tx, head.session_id, chosen.take)
+
+
+async def _alternatives(
+    rows: Rows, head: Session, takes: list[Take], position: int | None, take: int | None
+) -> list[Alternative]:
+    live = {row.take: row for row in takes if not row.deleted}
+    current = live.get(head.active_take if take is None else take)
+    if current is None:
+        raise NotFound(f"Session {head.session_id!r} has no take {take}.", do="List its takes.", kind="take", id=take)
+    if position is None:
+        position = await _last_reply(rows, current)
+    origin = current
+    while origin.kind == "regenerate" and origin.parent_position == position - 1 and origin.parent_take in live:
+        origin = live[origin.parent_take]
+    family = [origin, *(row for row in live.values() if _regenerated(row, position, live, origin))]
+    requests = [Get(MESSAGES, (head.session_id, row.take, position)) for row in family]
+    messages: list[Message | None] = await rows.fetch(f"s:{head.session_id}", *requests)
+    found: list[Alternative] = []
+    for row, message in zip(family, messages, strict=True):
+        for index, version in enumerate(versions_of(message) if message is not None and not message.cut else ()):
+            shown = row is current and message is not None and version == message.version
+            found.append(Alternative(len(found), row.take, position, index, shown))
+    if not found:
+        raise NotFound(
+            f"Take {current.take} shows no message at position {position}.", do="Choose another.", kind="message", id=position
+        )
+    return found
+
+
+def _regenerated(row: Take, position: int, live: dict[int, Take], origin: Take) -> bool:
+    """Say whether a take was made by regenerating at this position, from the origin or from such a take."""
+    while row.kind == "regenerate" and row.parent_position == position - 1 and row.parent_take in live:
+        row = live[row.parent_take]
+        if row is origin:
+            return True
+    return False
+
+
+async def _last_reply(rows: Rows, take: Take) -> int:
+    replies = await last_replies(rows, take)
+    return replies[0].position if replies else take.cursor - 1
+
+
+async def last_replies(rows: Rows, take: Take) -> list[Message]:
+    """Answer the messages that the last turn of a take added after its input, in order."""
+    replies: list[Message] = []
+    high = take.cursor - 1
+    while high >= 0:
+        page = await rows.scan(MESSAGES, take.session_id, take.take, high=high, limit=16, reverse=True)
+        for message in page:
+            if message.cut:
+                continue
+            if message.role == "user" or (replies and (message.turn is None or message.turn != replies[-1].turn)):
+                return replies[::-1]
+            replies.append(message)
+        high = page[-1].position - 1 if len(page) == 16 else -1
+    return replies[::-1]

@@ -1,0 +1,104 @@
+"""Adding messages at the end of a take: the one path by which turns, imports and people lengthen a history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..errors import Invalid
+from ..kit.fenced import Who, enter
+from ..limits import KEYFRAME_EVERY
+from ..records import Delta, Keyframe, Message, Session, Take, Tip, Version
+from ..store.transaction import Transaction
+from .content import NewMessage
+from .fold import State, changed_slots, fold
+from .state import from_tips, take_and, write_tips
+
+
+class NewDelta(msgspec.Struct, frozen=True):
+    """A change of state to be written: a value at a path of a slot, or its removal."""
+
+    slot: str
+    path: list[str]
+    value: Any = None
+    removed: bool = False
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """What an append gave: the take and the session's head as they are now (not yet written), and the new numbers."""
+
+    head: Session
+    take: Take
+    positions: list[int]
+    versions: list[int]
+
+
+async def append_messages(
+    tx: Transaction, who: Who, messages: Sequence[NewMessage], *, take: int | None = None
+) -> list[int]:
+    """Add messages at the end of a take, outside any turn; answer their positions.
+
+    For what happened elsewhere: a person's note, a system line. Raises NotFound or Gone, and Fenced in a stale context.
+    """
+    head, _ = await enter(tx, who)
+    row, tips = await take_and(tx, head.session_id, head.active_take if take is None else take)
+    added = await append(tx, head, row, tips, messages, [], turn=None, now=await tx.now())
+    await tx.update(added.take, expect={"cursor": row.cursor})
+    await tx.update(replace(added.head, last_activity_at=await tx.now()), expect={"run_epoch": head.run_epoch})
+    return added.positions
+
+
+async def append(
+    tx: Transaction,
+    head: Session,
+    take: Take,
+    tips: Sequence[Tip],
+    messages: Sequence[NewMessage],
+    deltas: Sequence[NewDelta],
+    *,
+    turn: int | None,
+    now: int,
+) -> Appended:
+    """Add messages, and deltas on the last one's version, with the caches; the caller writes head and take."""
+    if deltas and not messages:
+        raise Invalid("State can only change on a message.", do="Add a reply, or give the turn an input.")
+    session_id, first, version = head.session_id, take.cursor, head.next_version
+    made = [
+        Version(session_id, version + i, now if m.created_at is None else m.created_at, m.parts, m.meta, m.extra)
+        for i, m in enumerate(messages)
+    ]
+    rows = [
+        Message(session_id, take.take, first + i, v.version, m.role, False, turn, v.created_at, None, m.head())
+        for i, (m, v) in enumerate(zip(messages, made, strict=True))
+    ]
+    written = [
+        Delta(session_id, made[-1].version, i, d.slot, d.removed, now, d.path, d.value) for i, d in enumerate(deltas)
+    ]
+    await tx.insert_many([*made, *rows, *written])
+    before = from_tips(tips)
+    after = fold(before, written)
+    if written:
+        await write_tips(tx, take, after, changed_slots(written), rows[-1].position)
+    await tx.insert_many(_keyframes(take, rows, before, after))
+    shown = take.shown_count + len(rows)
+    moved = replace(take, cursor=first + len(rows), shown_count=shown, revision=take.revision + 1)
+    line = 1 if take.take == head.active_take else 0
+    return Appended(
+        replace(head, next_version=version + len(made), line_rev=head.line_rev + line),
+        moved,
+        [row.position for row in rows],
+        [v.version for v in made],
+    )
+
+
+def _keyframes(take: Take, rows: Sequence[Message], before: State, after: State) -> list[Keyframe]:
+    frames = []
+    for i, row in enumerate(rows):
+        count = take.shown_count + i + 1
+        if not count % KEYFRAME_EVERY:
+            state = after if i == len(rows) - 1 else before
+            frames.append(Keyframe(take.session_id, take.take, row.position, count, state))
+    return frames

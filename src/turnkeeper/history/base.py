@@ -1,0 +1,44 @@
+"""A take's base: the state it has before its first message, as an import brings it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import Invalid, TooLarge
+from ..jsonvalue import check, encode
+from ..kit.fenced import Who, enter
+from ..limits import BASE_BYTES
+from ..records import BASES, Base
+from ..store.transaction import Transaction
+from .fold import SLOTS
+from .state import rebuild, take_and
+
+
+async def set_branch_base(tx: Transaction, who: Who, base: Mapping[str, Any], *, take: int | None = None) -> None:
+    """Set the state of some slots before a take's first message, and rebuild the take from there (S-074).
+
+    `base` maps slots to whole states. Raises Invalid for an undeclared slot or a state of the wrong kind, TooLarge above
+    `limits.BASE_BYTES`, NotFound for an unknown take.
+    """
+    for slot, state in base.items():
+        if slot not in SLOTS:
+            raise Invalid(f"There is no slot {slot!r}.", do=f"The slots are {', '.join(SLOTS)}.", slot=slot)
+        if not isinstance(state, dict):
+            raise Invalid(f"The state of the slot {slot!r} is a dict of fields.", do="Give a dict.", slot=slot)
+    check(dict(base), "base")
+    size = len(encode(dict(base)).encode())
+    if size > BASE_BYTES:
+        raise TooLarge(
+            f"A base of {size:,} bytes is above the limit of {BASE_BYTES:,}.",
+            do="Keep the bulk elsewhere.", family="base-bytes", limit=BASE_BYTES, size=size,
+        )  # fmt: skip
+    head, _ = await enter(tx, who)
+    row, _ = await take_and(tx, head.session_id, head.active_take if take is None else take)
+    for slot, state in base.items():
+        made = Base(head.session_id, row.take, slot, state)
+        if await tx.get(BASES, head.session_id, row.take, slot) is None:
+            await tx.insert(made)
+        else:
+            await tx.update(made, expect={})
+    await tx.update(await rebuild(tx, row, 0), expect={"revision": row.revision})

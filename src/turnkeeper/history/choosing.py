@@ -1,0 +1,98 @@
+"""Another version of a message, and which version or take is shown. The state follows in the same landing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from ..errors import Invalid, NotFound
+from ..kit.fenced import Who, enter
+from ..records import Delta, Message, Session, Take, Version
+from ..store.transaction import Transaction
+from .appending import Appended, NewDelta
+from .content import NewMessage
+from .state import find_message, rebuild, take_and
+
+
+def versions_of(message: Message) -> list[int]:
+    """Answer the numbers of a message's versions, in order."""
+    return message.versions if message.versions is not None else [message.version]
+
+
+async def add_version(
+    tx: Transaction, who: Who, position: int, content: NewMessage, *, take: int | None = None
+) -> int:
+    """Add another version to a message and show it; what followed the old one stays. Answer its index, from 0.
+
+    It carries no deltas, so the state falls back to that before the message, plus what later messages changed (S-125).
+    """
+    head, _ = await enter(tx, who)
+    row, _ = await take_and(tx, head.session_id, head.active_take if take is None else take)
+    now = await tx.now()
+    added = await put_version(tx, head, row, position, content, [], now=now)
+    await tx.update(added.take, expect={"revision": row.revision})
+    await tx.update(replace(added.head, last_activity_at=now), expect={"run_epoch": head.run_epoch})
+    return len(versions_of(await find_message(tx, added.take, position))) - 1
+
+
+async def put_version(
+    tx: Transaction,
+    head: Session,
+    take: Take,
+    position: int,
+    content: NewMessage,
+    deltas: Sequence[NewDelta],
+    *,
+    now: int,
+) -> Appended:
+    """Add a version with its deltas and show it, caches rebuilt; the caller writes head and take."""
+    message = await find_message(tx, take, position)
+    number = head.next_version
+    created_at = now if content.created_at is None else content.created_at
+    await tx.insert(Version(head.session_id, number, created_at, content.parts, content.meta, content.extra))
+    await tx.insert_many(
+        [Delta(head.session_id, number, i, d.slot, d.removed, now, d.path, d.value) for i, d in enumerate(deltas)]
+    )
+    shown = replace(message, version=number, versions=[*versions_of(message), number])
+    await tx.update(shown, expect={"version": message.version})
+    moved = await rebuild(tx, take, position)
+    return Appended(replace(_line_moved(head, take), next_version=number + 1), moved, [position], [number])
+
+
+async def select_swipe(tx: Transaction, who: Who, position: int, index: int, *, take: int | None = None) -> None:
+    """Show another version of a message, by its index from 0 (S-126). Showing the shown one changes nothing.
+
+    Raises NotFound for an unknown take, position or index.
+    """
+    head, _ = await enter(tx, who)
+    row, _ = await take_and(tx, head.session_id, head.active_take if take is None else take)
+    message = await find_message(tx, row, position)
+    numbers = versions_of(message)
+    if type(index) is not int or not 0 <= index < len(numbers):
+        raise NotFound(
+            f"The message at position {position} has no version {index!r}.",
+            do=f"Its versions are 0 to {len(numbers) - 1}.",
+            kind="version",
+            id=index,
+        )
+    if message.version == numbers[index]:
+        return
+    await tx.update(replace(message, version=numbers[index]), expect={"version": message.version})
+    await tx.update(await rebuild(tx, row, position), expect={"revision": row.revision})
+    await tx.update(replace(_line_moved(head, row), last_activity_at=await tx.now()), expect={})
+
+
+async def select_take(tx: Transaction, who: Who, take: int) -> None:
+    """Make another take the active one. Raises NotFound for an unknown or deleted take."""
+    if type(take) is not int:
+        raise Invalid("A take is named by its number.", do="Give an int.", path="take")
+    head, _ = await enter(tx, who)
+    await take_and(tx, head.session_id, take)
+    if head.active_take != take:
+        now = await tx.now()
+        await tx.update(replace(head, active_take=take, line_rev=head.line_rev + 1, last_activity_at=now), expect={})
+
+
+def _line_moved(head: Session, take: Take) -> Session:
+    return replace(head, line_rev=head.line_rev + 1) if take.take == head.active_take else head

@@ -1,0 +1,104 @@
+"""Reading a history: messages as people and models see them, the versions of one, the takes of a session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..errors import Damaged, Invalid
+from ..kit.fenced import Who, look_up, ref_of
+from ..records import MESSAGES, TAKES, Message, Take, Version
+from ..store.backend import Scan
+from ..store.transaction import Rows
+from .choosing import versions_of
+from .content import text_of
+from .ranges import versions_by_number
+from .state import find_message, take_and
+
+
+class ShownMessage(msgspec.Struct, frozen=True):
+    """A message with the version it shows."""
+
+    position: int
+    role: str
+    text: str
+    parts: list[dict[str, Any]]
+    name: str | None
+    interaction: str | None
+    hidden: bool
+    created_at: int | None  # microseconds UTC; None when its source did not say
+    turn: int | None
+    version: int  # its number in the session
+    index: int  # which of its versions is shown, from 0
+    versions: int  # how many it has
+    meta: dict[str, Any]
+    extra: dict[str, Any]  # of the version: foreign fields, verbatim
+    message_extra: dict[str, Any]
+
+
+async def messages(
+    rows: Rows, who: Who, *, take: int | None = None, last: int | None = None, before: int | None = None
+) -> list[ShownMessage]:
+    """Answer the shown messages of a take in order: all, or the `last` so many, of those before position `before`.
+
+    Raises NotFound for an unknown take, Damaged when a version that is shown is missing.
+    """
+    if last is not None and (type(last) is not int or last < 0):
+        raise Invalid("`last` is a whole number from 0.", do="Give how many messages you want.", path="last")
+    head, _ = await look_up(rows, who)
+    row, _ = await take_and(rows, head.session_id, head.active_take if take is None else take)
+    high = row.cursor - 1 if before is None else min(before, row.cursor) - 1
+    found = await _uncut(rows, row, high, last)
+    contents = await versions_by_number(rows, head.session_id, (message.version for message in found))
+    return [_shown(message, contents.get(message.version)) for message in found]
+
+
+async def _uncut(rows: Rows, take: Take, high: int, last: int | None) -> list[Message]:
+    """Read the newest uncut messages up to a position: a page at a time, as cut ones do not count."""
+    where = (take.session_id, take.take)
+    if last is None:
+        return [m for m in await rows.scan(MESSAGES, *where, high=high) if not m.cut]
+    found: list[Message] = []
+    while len(found) < last and high >= 0:
+        wanted = last - len(found)
+        page = await rows.scan(MESSAGES, *where, high=high, limit=wanted, reverse=True)
+        found += [m for m in page if not m.cut]
+        if len(page) < wanted:
+            break
+        high = page[-1].position - 1
+    return found[::-1]
+
+
+def _shown(message: Message, version: Version | None) -> ShownMessage:
+    if version is None:
+        raise Damaged(
+            f"The version {message.version} that position {message.position} of take {message.take} shows is missing.",
+            "Nothing was changed.",
+            "Restore it from a backup, or run the health check.",
+            table="versions",
+            key=f"{message.session_id}/{message.version}",
+        )
+    head, numbers = message.head or {}, versions_of(message)
+    return ShownMessage(
+        message.position, message.role, text_of(version.parts), version.parts,
+        head.get("name"), head.get("interaction"), bool(head.get("hidden")), version.created_at, message.turn,
+        version.version, numbers.index(version.version), len(numbers),
+        version.meta or {}, version.extra or {}, head.get("extra") or {},
+    )  # fmt: skip
+
+
+async def versions(rows: Rows, who: Who, position: int, *, take: int | None = None) -> list[ShownMessage]:
+    """Answer every version of one message, in order, each as if it were shown."""
+    head, _ = await look_up(rows, who)
+    row, _ = await take_and(rows, head.session_id, head.active_take if take is None else take)
+    message = await find_message(rows, row, position)
+    numbers = versions_of(message)
+    contents = await versions_by_number(rows, head.session_id, numbers)
+    return [_shown(msgspec.structs.replace(message, version=n, versions=numbers), contents.get(n)) for n in numbers]
+
+
+async def takes(rows: Rows, who: Who) -> list[Take]:
+    """Answer the live takes of a session by number."""
+    _, (found,) = await look_up(rows, who, Scan(TAKES, prefix=(ref_of(who).session_id,)))
+    return [take for take in found if not take.deleted]

@@ -1,0 +1,163 @@
+"""State at any place of a take, and the rebuild that keeps its caches true inside the transaction of each change.
+
+The tip cache holds the state at the end of a take, a row per slot; keyframes hold the whole state at every 50th shown
+message. Both are disposable: without them the fold starts at the take's base. Reads write nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from msgspec.structs import replace
+
+from ..errors import NotFound
+from ..kit.fenced import Who, look_up, root_of
+from ..limits import KEYFRAME_EVERY
+from ..records import BASES, KEYFRAMES, MESSAGES, TAKES, TIPS, Base, Keyframe, Message, Take, Tip
+from ..store.backend import Get, Scan
+from ..store.transaction import Rows, Transaction
+from .fold import State, empty, fold
+from .ranges import deltas_by_version
+
+
+async def scene_state(rows: Rows, who: Who, *, take: int | None = None, at: int | None = None) -> State:
+    """Answer the state a take shows, by slot: at its end, or after the message at position `at`.
+
+    Raises NotFound for an unknown or deleted take, or an unknown position.
+    """
+    head, _ = await look_up(rows, who)
+    row, tips = await take_and(rows, head.session_id, head.active_take if take is None else take)
+    if at is None:
+        return from_tips(tips)
+    await find_message(rows, row, at)
+    return (await _before(rows, row, at + 1))[0]
+
+
+async def scene_state_before(rows: Rows, who: Who, position: int, *, take: int | None = None) -> State:
+    """Answer the state that the message at `position` builds on: everything shown before it (S-154–S-157).
+
+    Raises NotFound for an unknown or deleted take, or an unknown position.
+    """
+    head, _ = await look_up(rows, who)
+    row, _ = await take_and(rows, head.session_id, head.active_take if take is None else take)
+    await find_message(rows, row, position)
+    return (await _before(rows, row, position))[0]
+
+
+async def state_before(rows: Rows, take: Take, position: int) -> State:
+    """Answer the state before a position of a take that was read already."""
+    return (await _before(rows, take, position))[0]
+
+
+async def take_and(rows: Rows, session_id: str, take: int) -> tuple[Take, list[Tip]]:
+    """Read a live take and its tip cache. Raises NotFound."""
+    row, tips = await rows.fetch(
+        root_of(session_id), Get(TAKES, (session_id, take)), Scan(TIPS, prefix=(session_id, take))
+    )
+    return live_take(row, session_id, take), tips
+
+
+def live_take(row: Take | None, session_id: str, take: int) -> Take:
+    """Answer the take. Raises NotFound when it is unknown or deleted."""
+    if row is None or row.deleted:
+        raise NotFound(
+            f"Session {session_id!r} has no take {take}{' any more: it was deleted' if row else ''}.",
+            do="List its takes.",
+            kind="take",
+            id=take,
+        )
+    return row
+
+
+async def find_message(rows: Rows, take: Take, position: int) -> Message:
+    """Read an uncut message. Raises NotFound."""
+    found = await rows.get(MESSAGES, take.session_id, take.take, position) if position >= 0 else None
+    if found is None or found.cut:
+        raise NotFound(
+            f"Take {take.take} of session {take.session_id!r} shows no message at position {position}.",
+            do=f"Its positions are 0 to {take.cursor - 1}.",
+            kind="message",
+            id=position,
+        )
+    return found
+
+
+def from_tips(tips: Iterable[Tip]) -> State:
+    """Answer the state that tip rows hold."""
+    state = empty()
+    for tip in tips:
+        state[tip.slot] = tip.state
+    return state
+
+
+async def _before(rows: Rows, take: Take, position: int) -> tuple[State, int]:
+    """Fold up to, not including, a position; answer the state and how many messages are shown before it."""
+    state, after, shown = await _start(rows, take, position)
+    part = await _shown(rows, take, after + 1, position - 1)
+    deltas = await deltas_by_version(rows, take.session_id, (message.version for message in part))
+    for message in part:
+        state = fold(state, deltas.get(message.version, ()))
+    return state, shown + len(part)
+
+
+async def _start(rows: Rows, take: Take, position: int) -> tuple[State, int, int]:
+    """Answer the nearest known state before a position, the position it describes (-1: the base), and its count."""
+    where = (take.session_id, take.take)
+    frames, bases = await rows.fetch(
+        root_of(take.session_id),
+        Scan(KEYFRAMES, prefix=where, high=position - 1, limit=1, reverse=True),
+        Scan(BASES, prefix=where),
+    )
+    if frames:
+        return {**empty(), **frames[0].state}, frames[0].position, frames[0].shown_count
+    return {**empty(), **{base.slot: base.state for base in bases}}, -1, 0
+
+
+async def _shown(rows: Rows, take: Take, low: int, high: int) -> list[Message]:
+    if high < low:
+        return []
+    messages = await rows.scan(MESSAGES, take.session_id, take.take, low=low, high=high)
+    return [message for message in messages if not message.cut]
+
+
+async def rebuild(tx: Transaction, take: Take, first_changed: int) -> Take:
+    """Make a take's caches true after its messages from `first_changed` on have changed; answer the take as it is now.
+
+    Keyframes before the change stay as they are. The take's row is not written: the caller does that, with its revision.
+    """
+    where = (take.session_id, take.take)
+    for frame in await tx.scan(KEYFRAMES, *where, low=max(first_changed, 0)):
+        await tx.delete(KEYFRAMES, *where, frame.position)
+    state, shown = await _before(tx, take, max(first_changed, 0))
+    part = await _shown(tx, take, max(first_changed, 0), take.cursor - 1)
+    deltas = await deltas_by_version(tx, take.session_id, (message.version for message in part))
+    frames: list[Keyframe] = []
+    for message in part:
+        state = fold(state, deltas.get(message.version, ()))
+        shown += 1
+        if not shown % KEYFRAME_EVERY:
+            frames.append(Keyframe(*where, message.position, shown, state))
+    await tx.insert_many(frames)
+    last = part[-1].position if part else first_changed - 1
+    await write_tips(tx, take, state, state, last)
+    return replace(take, shown_count=shown, revision=take.revision + 1)
+
+
+async def write_tips(tx: Transaction, take: Take, state: State, slots: Iterable[str], position: int) -> None:
+    """Write the tip rows of some slots of a state that stands at `position`."""
+    for slot in slots:
+        tip = Tip(take.session_id, take.take, slot, position, state[slot])
+        if await tx.get(TIPS, take.session_id, take.take, slot) is None:
+            await tx.insert(tip)
+        else:
+            await tx.update(tip, expect={})
+
+
+async def copy_state(tx: Transaction, source: Take, target: Take, last: int) -> None:
+    """Give a new take, which shares the messages up to `last` with its source, its base, its tips and one keyframe."""
+    bases = await tx.scan(BASES, source.session_id, source.take)
+    await tx.insert_many([Base(base.session_id, target.take, base.slot, base.state) for base in bases])
+    frames = await tx.scan(KEYFRAMES, source.session_id, source.take, high=last, limit=1, reverse=True)
+    await tx.insert_many([replace(frame, take=target.take) for frame in frames])
+    state = await state_before(tx, target, last + 1)
+    await write_tips(tx, target, state, state, last)
+

@@ -1,0 +1,1 @@
+"""The primitives everything above reduces to; each is built once, when the first room needs it."""

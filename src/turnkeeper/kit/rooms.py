@@ -1,0 +1,66 @@
+"""A room is a class over a scope: a transaction, whose block it then takes part in, or a store.
+
+Its methods are plain functions over one transaction, or over anything that can be read, gathered by `write` and `read`.
+On a store a write opens a transaction through `transact`, and inside a block it is refused; a read opens none and is
+answered from one committed state. `tx.history.fork(…)` and `store.history.fork(…)` are the same method.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from ..store.transaction import Rows, Transaction
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class StoreScope(Protocol):
+    """What a room needs of a store."""
+
+    async def transact(self, fn: Callable[[Any], Awaitable[T]]) -> T:
+        """Run `fn(tx)` in a transaction and land it, with retry."""
+
+    async def look(self, fn: Callable[[Rows], Awaitable[T]], *, one_view: bool = False) -> T:
+        """Run `fn(rows)` over one committed state; `one_view` says that it reads across roots more than once."""
+
+
+class Room:
+    """Operations on one kind of thing, within a transaction or directly on a store."""
+
+    def __init__(self, scope: Transaction | StoreScope) -> None:
+        self._scope = scope
+
+
+def write(
+    operation: Callable[Concatenate[Any, P], Awaitable[T]],
+) -> Callable[Concatenate[Room, P], Coroutine[Any, Any, T]]:
+    """Make a room's method of an operation over a transaction."""
+
+    @functools.wraps(operation)
+    async def method(self: Room, *args: P.args, **kwargs: P.kwargs) -> T:
+        scope = self._scope
+        if isinstance(scope, Transaction):
+            return await operation(scope, *args, **kwargs)
+        return await scope.transact(lambda tx: operation(tx, *args, **kwargs))
+
+    method.is_write = True  # type: ignore[attr-defined]
+    return method
+
+
+def read(
+    operation: Callable[Concatenate[Any, P], Awaitable[T]], *, one_view: bool = False
+) -> Callable[Concatenate[Room, P], Coroutine[Any, Any, T]]:
+    """Make a room's method of an operation that only reads."""
+
+    @functools.wraps(operation)
+    async def method(self: Room, *args: P.args, **kwargs: P.kwargs) -> T:
+        scope = self._scope
+        if isinstance(scope, Transaction):
+            return await operation(scope, *args, **kwargs)
+        return await scope.look(lambda rows: operation(rows, *args, **kwargs), one_view=one_view)
+
+    method.is_write = False  # type: ignore[attr-defined]
+    return method

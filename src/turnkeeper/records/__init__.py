@@ -1,0 +1,27 @@
+"""The frozen records, one module a noun, each beside its table; `TABLES` is the whole schema.
+
+The order of `TABLES` is fixed: a table's place in it is its number on the wire.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..schema import Table
+from .facts import DELIVERIES, EVENTS, IMPORT_SOURCES, RECEIPTS, Delivery, Event, ImportSource, Receipt
+from .messages import MESSAGES, TAKES, VERSIONS, Message, Role, Take, Version
+from .running import OWNERS, PENDING_TURNS, RECORDS, Owner, PendingTurn, Record
+from .sessions import HEADERS, SESSIONS, TOMBSTONES, Header, Session, Status, Tombstone
+from .state import BASES, DELTAS, KEYFRAMES, TIPS, Base, Delta, Keyframe, Tip
+
+TABLES: tuple[Table[Any], ...] = (
+    SESSIONS, HEADERS, TOMBSTONES, TAKES, MESSAGES, VERSIONS, DELTAS, BASES, TIPS, KEYFRAMES,
+    EVENTS, DELIVERIES, RECEIPTS, IMPORT_SOURCES, PENDING_TURNS, OWNERS, RECORDS,
+)  # fmt: skip
+
+__all__ = [
+    "BASES", "DELIVERIES", "DELTAS", "EVENTS", "HEADERS", "IMPORT_SOURCES", "KEYFRAMES", "MESSAGES", "OWNERS",
+    "PENDING_TURNS", "RECEIPTS", "RECORDS", "SESSIONS", "TABLES", "TAKES", "TIPS", "TOMBSTONES", "VERSIONS",
+    "Base", "Delivery", "Delta", "Event", "Header", "ImportSource", "Keyframe", "Message", "Owner", "PendingTurn",
+    "Receipt", "Record", "Role", "Session", "Status", "Take", "Tip", "Tombstone", "Version",
+]  # fmt: skip

@@ -1,0 +1,59 @@
+"""The append-only log of a session: facts, each with a delivery row that hands it to side effects, in one landing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..errors import Invalid, TooLarge
+from ..jsonvalue import check, encode
+from ..kit.fenced import Who, enter, look_up
+from ..limits import EVENT_BYTES, PAGE_ROWS
+from ..records import EVENTS, Delivery, Event, Session
+from ..store.transaction import Rows, Transaction
+
+SINK = "out"
+"""The sink every event is handed to."""
+
+
+class Written(msgspec.Struct, frozen=True):
+    """An event's rows, and the session's head that has minted its number; the caller writes both."""
+
+    head: Session
+    rows: list[Event | Delivery]
+
+
+def write_event(head: Session, kind: str, body: Any, now: int) -> Written:
+    """Make the rows of one event."""
+    number = head.next_event
+    return Written(
+        replace(head, next_event=number + 1),
+        [Event(head.session_id, number, 0, kind, now, body), Delivery(head.session_id, number, SINK, "pending", 0, now)],
+    )
+
+
+async def append_event(tx: Transaction, who: Who, kind: str, body: Any) -> int:
+    """Add an event to a session's log; answer its number. Raises TooLarge above `limits.EVENT_BYTES`, NotFound, Gone."""
+    if not isinstance(kind, str) or not kind:
+        raise Invalid("An event's type is a text that is not empty.", do="Give one.", path="type")
+    check(body, "event")
+    size = len(encode(body).encode())
+    if size > EVENT_BYTES:
+        raise TooLarge(
+            f"An event body of {size:,} bytes is above the limit of {EVENT_BYTES:,}.",
+            do="Store the bulk elsewhere and name it.", family="event-bytes", limit=EVENT_BYTES, size=size,
+        )  # fmt: skip
+    head, _ = await enter(tx, who)
+    now = await tx.now()
+    written = write_event(head, kind, body, now)
+    await tx.insert_many(written.rows)
+    await tx.update(replace(written.head, last_activity_at=now), expect={"next_event": head.next_event})
+    return head.next_event
+
+
+async def events(rows: Rows, who: Who, *, after: int = -1, limit: int = PAGE_ROWS) -> list[Event]:
+    """Answer a session's events with numbers above `after`, oldest first, at most `limit`."""
+    head, _ = await look_up(rows, who)
+    return await rows.scan(EVENTS, head.session_id, low=after + 1, limit=min(limit, PAGE_ROWS))

@@ -1,0 +1,137 @@
+"""The life of a session: created, listed, renamed, deleted. Its incarnation is minted here and nowhere else.
+
+Deleting erases everything of the session in one landing and leaves a tombstone, so that a late writer with an old handle
+is told that it is gone. A session made again under the same id is another life: empty, with another incarnation; only
+the numbers of its event log go on, so that no reader of the log meets a number twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from ..errors import Invalid, NotFound
+from ..ids import token, uuid7
+from ..kit.fenced import Ref, Who, enter, look_up, ref_of
+from ..limits import PAGE_ROWS
+from ..records import HEADERS, SESSIONS, TOMBSTONES, Header, Session, Take, Tombstone
+from ..store.backend import Get
+from ..store.transaction import Rows, Transaction
+from .events import write_event
+
+
+class SessionInfo(msgspec.Struct, frozen=True):
+    """What a list shows of a session. Times are microseconds UTC."""
+
+    session_id: str
+    instance_id: str
+    space: str
+    title: str | None
+    labels: dict[str, str]
+    metadata: dict[str, Any]
+    status: str
+    run_epoch: int
+    active_take: int
+    created_at: int
+    updated_at: int
+    last_activity_at: int
+
+
+async def create(
+    tx: Transaction,
+    session_id: str | None = None,
+    *,
+    title: str | None = None,
+    space: str = "default",
+    labels: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Ref:
+    """Create a session with one empty take, status pending and epoch 0 (R-001). Raises Duplicate for an id in use."""
+    session_id = uuid7() if session_id is None else session_id
+    if not isinstance(session_id, str) or not session_id.strip():
+        raise Invalid("A session's id is a text that is not blank.", do="Give an id, or none.", path="session_id")
+    if title is not None and not isinstance(title, str):
+        raise Invalid("A title is text.", do="Give a str, or none.", path="title")
+    await tx.touch(f"h:{session_id}", f"s:{session_id}", f"t:{session_id}")
+    tomb = await tx.get(TOMBSTONES, session_id)
+    now, instance_id = await tx.now(), token()
+    head = Session(
+        session_id, instance_id, "pending", 0, None, active_take=0, next_take=1, next_version=0, next_turn=0,
+        next_pending=0, next_event=0 if tomb is None else tomb.next_event, line_rev=0, updated_at=now,
+        last_activity_at=now,
+    )  # fmt: skip
+    await tx.get(SESSIONS, session_id)  # so that an id in use is found at the insert
+    created = write_event(head, "session.created", {"instance_id": instance_id}, now)
+    await tx.insert(created.head)
+    await tx.insert(Header(session_id, instance_id, space, now, now, title, dict(labels or {}), dict(metadata or {})))
+    await tx.insert_many([Take(session_id, 0, None, None, "main", 0, 0, 0, False, now), *created.rows])
+    return Ref(session_id, instance_id)
+
+
+async def delete(tx: Transaction, who: Who) -> None:
+    """Erase a session with everything in it, in one landing. Raises NotFound or Gone."""
+    session_id = ref_of(who).session_id
+    await tx.touch(f"h:{session_id}", f"s:{session_id}", f"t:{session_id}")
+    head, _ = await enter(tx, who)
+    tomb = Tombstone(session_id, head.instance_id, head.next_event, await tx.now())
+    await tx.delete(TOMBSTONES, session_id)
+    await tx.insert(tomb)
+    await tx.drop_root(f"s:{session_id}")
+    await tx.drop_root(f"h:{session_id}")
+
+
+async def rename(tx: Transaction, who: Who, title: str | None) -> None:
+    """Change a session's title. Disturbs no running turn. Raises NotFound or Gone."""
+    if title is not None and not isinstance(title, str):
+        raise Invalid("A title is text.", do="Give a str, or none.", path="title")
+    ref = ref_of(who)
+    header = await tx.get(HEADERS, ref.session_id)
+    if header is None or ref.instance_id not in (None, header.instance_id):
+        await look_up(tx, who)
+        raise NotFound(f"Session {ref.session_id!r} has no header.", do="Run the health check.", kind="header", id="")
+    await tx.update(replace(header, title=title, updated_at=await tx.now()), expect={})
+
+
+async def load(rows: Rows, who: Who) -> SessionInfo:
+    """Answer what is known of one session. Raises NotFound or Gone."""
+    head, _ = await look_up(rows, who)
+    header = await rows.get(HEADERS, head.session_id)
+    if header is None:
+        raise NotFound(f"Session {head.session_id!r} has no header.", do="Run the health check.", kind="header", id="")
+    return _info(header, head)
+
+
+async def listing(
+    rows: Rows,
+    *,
+    space: str = "default",
+    limit: int = 50,
+    after: SessionInfo | None = None,
+    order: Literal["newest", "oldest"] = "newest",
+) -> list[SessionInfo]:
+    """Answer a page of a space's sessions by creation, newest first; `after` is the last of the page before.
+
+    `limit` is at most `limits.PAGE_ROWS`. Reads headers by their index, then the heads of one page; inside a transaction
+    block the landing rests on every session listed.
+    """
+    if type(limit) is not int or not 0 < limit <= PAGE_ROWS:
+        raise Invalid(f"`limit` is a whole number from 1 to {PAGE_ROWS}.", do="Ask for another page.", path="limit")
+    if order not in ("newest", "oldest"):
+        raise Invalid("`order` is newest or oldest.", do="Choose one of them.", path="order")
+    place = None if after is None else (space, after.created_at, after.session_id)
+    headers = await rows.scan(
+        HEADERS, space, order="listed", after=place, limit=limit, reverse=order == "newest"
+    )
+    heads = await rows.fetch(None, *(Get(SESSIONS, (header.session_id,)) for header in headers)) if headers else []
+    return [_info(header, head) for header, head in zip(headers, heads, strict=True) if head is not None]
+
+
+def _info(header: Header, head: Session) -> SessionInfo:
+    return SessionInfo(
+        head.session_id, head.instance_id, header.space, header.title, header.labels, header.metadata, head.status,
+        head.run_epoch, head.active_take, header.created_at, max(header.updated_at, head.updated_at),
+        head.last_activity_at,
+    )  # fmt: skip

@@ -1,0 +1,177 @@
+"""The one check of every value before any backend sees it, and the way back: records to rows of cells and to records.
+
+Values are copied here, by being encoded: what a caller does with its dict later changes nothing. What no backend can
+keep on every backend is refused with the same error, naming table, column and path, never the value. The encoders are
+generated from the table declarations, once per table, because every row of every turn passes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from ..errors import Damaged, Invalid, TooLarge
+from ..jsonvalue import check, decode, encode
+from ..limits import ID_BYTES, INT_MAX, INT_MIN
+from ..schema import Cell, Column, Key, Row, Table
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+def json_cell(value: Any, path: str) -> str:
+    """Check a JSON value and write it as a cell."""
+    if type(value) is not str:
+        check(value, path)
+    return encode(value)
+
+
+def text_cell(value: Any, path: str) -> str:
+    """Check an id: text without NUL or lone surrogates, at most `limits.ID_BYTES` long."""
+    if type(value) is not str:
+        raise Invalid(f"{path} is {type(value).__name__}, not text.", do="Give a str.", path=path)
+    if "\x00" in value:
+        raise Invalid(f"{path} holds a NUL character, which an id cannot.", do="Choose another id.", path=path)
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise Invalid(
+            f"{path} holds a lone surrogate, which an id cannot.", do="Choose another id.", path=path
+        ) from None
+    if size > ID_BYTES:
+        raise TooLarge(
+            f"{path} has {size:,} bytes; an id has at most {ID_BYTES:,}.",
+            do="Choose a shorter id.", family="id-bytes", limit=ID_BYTES, size=size, path=path,
+        )  # fmt: skip
+    return value
+
+
+def integer_cell(value: Any, path: str) -> int:
+    """Check a whole number of 64 bits."""
+    if type(value) is bool:
+        return int(value)
+    if type(value) is not int:
+        raise Invalid(f"{path} is {type(value).__name__}, not a whole number.", do="Give an int.", path=path)
+    if not INT_MIN <= value <= INT_MAX:
+        raise Invalid(f"The whole number at {path} does not fit 64 bits.", do="Give a smaller one.", path=path)
+    return value
+
+
+def real_cell(value: Any, path: str) -> float:
+    """Check a finite number."""
+    if type(value) is int:
+        value = float(value)
+    if type(value) is not float or value != value or value in (float("inf"), float("-inf")):
+        raise Invalid(f"The value at {path} is not a finite number.", do="Give a finite float.", path=path)
+    return value
+
+
+def blob_cell(value: Any, path: str) -> bytes:
+    """Check a value of bytes."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise Invalid(f"{path} is {type(value).__name__}, not bytes.", do="Give bytes.", path=path)
+    return bytes(value)
+
+
+_CELLS: dict[str, Callable[[Any, str], Cell]] = {
+    "text": text_cell,
+    "integer": integer_cell,
+    "real": real_cell,
+    "blob": blob_cell,
+    "json": json_cell,
+}
+_INLINE = {
+    "integer": "{v} if type({v}) is int and {min} <= {v} <= {max} else integer_cell({v}, {p!r})",
+    "json": "json_cell({v}, {p!r})",
+    "text": "{v} if type({v}) is str and len({v}) < 500 and {v}.isascii() and '\\0' not in {v} else text_cell({v}, {p!r})",
+    "real": "real_cell({v}, {p!r})",
+    "blob": "{v} if type({v}) is bytes else blob_cell({v}, {p!r})",
+}
+
+
+class Codec:
+    """The generated `encode` (record to row) and `decode` (row to record) of one table."""
+
+    def __init__(self, table: Table[Any]) -> None:
+        self.table = table
+        self.encode: Callable[[Any], Row] = _encoder(table)
+        self._decode: Callable[[Row], Any] = _decoder(table)
+
+    def decode(self, row: Row) -> Any:
+        """Answer the record a row holds. Raises Damaged, naming the row, when a cell cannot be read."""
+        try:
+            return self._decode(row)
+        except (ValueError, TypeError, RecursionError) as e:
+            raise damaged(self.table, row) from e
+
+    def cell(self, name: str, value: Any) -> Cell:
+        """Check one column's value and answer its cell."""
+        return cell(self.table.columns[self.table.index[name]], value, f"{self.table.name}.{name}")
+
+
+def cell(column: Column, value: Any, path: str) -> Cell:
+    """Check a value against its column and answer the cell."""
+    if value is None and column.null:
+        return None
+    return _CELLS[column.kind](value, path)
+
+
+def key_cells(table: Table[Any], names: tuple[str, ...], values: Key) -> Key:
+    """Check the values of some key or order columns: a wrong type is an error here, not a row that is never found."""
+    if len(values) > len(names):
+        raise Invalid(f"{table.name} has {len(names)} columns there, not {len(values)}.", do="Give fewer values.")
+    return tuple(
+        v
+        if type(v) is str and len(v) < 500 and v.isascii() and "\0" not in v
+        else cell(table.columns[table.index[n]], v, f"{table.name}.{n}")
+        for n, v in zip(names, values, strict=False)
+    )
+
+
+def damaged(table: Table[Any], row: Row) -> Damaged:
+    """Build the error for a stored row that cannot be read."""
+    key = "/".join(str(c) for c in table.key_of(row))
+    return Damaged(
+        f"The stored row {key} of {table.name} cannot be read.",
+        "Nothing was changed, and no other row is affected.",
+        "Restore it from a backup, or run the health check.",
+        table=table.name,
+        key=key,
+    )
+
+
+def _encoder(table: Table[Any]) -> Callable[[Any], Row]:
+    parts, lines = [], []
+    for i, c in enumerate(table.columns):
+        lines.append(f"    v{i} = r.{c.name}")
+        made = _INLINE[c.kind].format(v=f"v{i}", p=f"{table.name}.{c.name}", min=INT_MIN, max=INT_MAX)
+        parts.append(f"(None if v{i} is None else ({made}))" if c.null else f"({made})")
+    source = "def encode(r):\n" + "\n".join(lines) + f"\n    return ({', '.join(parts)},)\n"
+    space: dict[str, Any] = {f.__name__: f for f in _CELLS.values()}
+    exec(source, space)  # the text is made of declared names only
+    made_encoder: Callable[[Any], Row] = space["encode"]
+    return made_encoder
+
+
+def _decoder(table: Table[Any]) -> Callable[[Row], Any]:
+    parts = []
+    for i, c in enumerate(table.columns):
+        made = f"decode(c[{i}])" if c.kind == "json" else f"bool(c[{i}])" if c.is_bool else f"c[{i}]"
+        parts.append(f"None if c[{i}] is None else {made}" if c.null and made != f"c[{i}]" else made)
+    source = f"def decode_row(c):\n    return record({', '.join(parts)})\n"
+    space = {"record": table.record, "decode": decode}
+    exec(source, space)
+    made_decoder: Callable[[Row], Any] = space["decode_row"]
+    return made_decoder
+
+
+_CODECS: dict[Table[Any], Codec] = {}
+
+
+def codec(table: Table[Any]) -> Codec:
+    """Answer the codec of a table, generated at its first use."""
+    found = _CODECS.get(table)
+    if found is None:
+        found = _CODECS[table] = Codec(table)
+    return found

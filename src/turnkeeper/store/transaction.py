@@ -1,0 +1,464 @@
+"""The verbs. Reading: `get`, `fetch`, `scan`, `count`, `size`. Writing: `insert`, `update`, `delete`, `drop_root`, `savepoint`.
+
+A transaction reads committed rows, gathers its writes in an overlay, and lands as one value when its block ends. Every
+root it reads or writes is *touched*: the landing is refused when the root's revision moved since. `touch` and `fetch`
+also wait their turn; touch before reading and nothing conflicts inside one process. A scan whose prefix names no root
+is checked by nothing: decide on such rows only after touching their roots and reading them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal, Protocol, TypeVar
+
+import msgspec
+
+from ..errors import Conflict, Duplicate, Fenced, Invalid, Misuse
+from ..jsonvalue import decode, same
+from ..schema import TABLE_OF, Cell, Key, Row, Table
+from .backend import Answer, Backend, Get, Landed, Lost, Measure, Request, RootRev, Scan, WriteSet
+from .intake import codec, key_cells
+from .overlay import UNKNOWN, Overlay
+from .roots import Lines
+
+R = TypeVar("R", bound=msgspec.Struct)
+Outcome = Literal["open", "landed", "nothing to land", "rolled back", "unknown"]
+
+
+class Rows:
+    """The read verbs, over whatever answers requests: a transaction, a view, or the store itself."""
+
+    async def _rows(self, requests: Sequence[Request]) -> list[Answer]:
+        raise AssertionError("a subclass answers")
+
+    async def get(self, table: Table[R], *key: Any) -> R | None:
+        """Answer the record with this key, or None."""
+        (row,) = await self._rows([Get(table, _key(table, key))])
+        return None if row is None else codec(table).decode(row)  # type: ignore[no-any-return]
+
+    async def fetch(self, root: str | None, *wanted: Get | Scan) -> list[Any]:
+        """Answer several gets and scans (of one root, or None) from one committed state: a record or None, or a list, each."""
+        answers = await self._rows([_checked(request) for request in wanted])
+        return [_decoded(request, answer) for request, answer in zip(wanted, answers, strict=True)]
+
+    async def scan(
+        self,
+        table: Table[R],
+        *prefix: Any,
+        order: str = "key",
+        low: Any = None,
+        high: Any = None,
+        after: Key | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[R]:
+        """Answer the records equal on `prefix`, in a declared order; see `backend.Scan` for the other bounds."""
+        request = _checked(Scan(table, order, prefix, low, high, after, limit, reverse))
+        (rows,) = await self._rows([request])
+        return [codec(table).decode(row) for row in rows]
+
+    async def count(self, table: Table[Any], *prefix: Any, order: str = "key", low: Any = None, high: Any = None) -> int:
+        """Count the rows a scan would give."""
+        (answer,) = await self._rows([Measure(_checked(Scan(table, order, prefix, low, high)))])
+        return int(answer[0])
+
+    async def size(self, table: Table[Any], *prefix: Any, order: str = "key", low: Any = None, high: Any = None) -> int:
+        """Answer the bytes that the json and blob cells of a scan hold, without decoding one."""
+        (answer,) = await self._rows([Measure(_checked(Scan(table, order, prefix, low, high)))])
+        return int(answer[1])
+
+
+class Host(Protocol):
+    """What a transaction needs of the engine it runs on."""
+
+    backend: Backend
+    lines: Lines
+    tables: tuple[Table[Any], ...]
+    heads: Mapping[str, Table[Any]]
+
+
+class Transaction(Rows):
+    """One open transaction; use it only inside its block, and only in its event loop."""
+
+    holder = ""
+    """The owner token of the store this transaction was opened on: claims are held per store handle."""
+
+    def __init__(self, host: Host, *, careful: bool = False) -> None:
+        self._host, self._careful = host, careful
+        self._overlay = Overlay()
+        self._held: list[str] = []
+        self._now: int | None = None
+        self._deadline_us: int | None = None
+        self.live = False
+        self.outcome: Outcome = "open"
+        self.commit_seq: int | None = None
+
+    # touching
+
+    async def touch(self, *roots: str) -> None:
+        """Promise that the outcome rests on these roots: wait for them, in sorted order, and note their revisions."""
+        await self._line_up(roots)
+        await self._rows([], touching=roots)
+
+    async def fetch(self, root: str | None, *wanted: Get | Scan) -> list[Any]:
+        """Touch a root and answer several gets and scans, all in one read."""
+        touching = () if root is None else (root,)
+        await self._line_up(touching)
+        answers = await self._rows([_checked(request) for request in wanted], touching=touching)
+        return [_decoded(request, answer) for request, answer in zip(wanted, answers, strict=True)]
+
+    async def _line_up(self, roots: Iterable[str]) -> None:
+        self._check_live()
+        lines = self._host.lines
+        for root in sorted(set(roots)):
+            if root in self._held or root in self._overlay.revs:
+                continue
+            upwards = not self._held or root > self._held[-1]
+            if await lines.enter(self, root) if upwards else lines.try_enter(self, root):
+                self._held.append(root)
+                self._held.sort()
+
+    # reading
+
+    async def _rows(self, requests: Sequence[Request], touching: Iterable[str] = ()) -> list[Answer]:
+        self._check_live()
+        overlay = self._overlay
+        roots = dict.fromkeys(touching)
+        asked: list[Request] = []
+        for request in requests:
+            root = _root_of(request)
+            if root is not None:
+                roots[root] = None
+            asked += self._below(request)
+        fresh = [root for root in roots if root not in overlay.revs]
+        answers: list[Answer] = []
+        if asked or fresh:
+            answers = await self._host.backend.read([*(RootRev(root) for root in fresh), *asked])
+            self._check_live()
+        for root, rev in zip(fresh, answers, strict=False):
+            overlay.revs.setdefault(root, rev)
+        rest = iter(answers[len(fresh) :])
+        return [self._above(request, rest) for request in requests]
+
+    def _below(self, request: Request) -> list[Request]:
+        """Say what must be asked of the backend for a request on top of which own writes lie."""
+        overlay = self._overlay
+        if isinstance(request, Get):
+            return [request] if overlay.find(request.table, request.key) is UNKNOWN else []
+        if isinstance(request, Scan):
+            if request.limit is None:
+                return [request]
+            if overlay.dropped and _root_of(request) is None:
+                return [request._replace(limit=None)]
+            return [request._replace(limit=request.limit + overlay.shadows(request.table))]
+        if isinstance(request, Measure):
+            live = overlay.live.get(request.scan.table, {})
+            if not live and not overlay.dropped:
+                return [request]
+            return [request.scan]  # own writes lie on top: count the merged rows
+        return [request]
+
+    def _above(self, request: Request, answers: Any) -> Answer:
+        overlay = self._overlay
+        if isinstance(request, Get):
+            found = overlay.find(request.table, request.key)
+            return overlay.learn(request.table, request.key, next(answers)) if found is UNKNOWN else found
+        if isinstance(request, Scan):
+            rows = next(answers)
+            if _root_of(request) is not None:  # rows of roots nobody touched must be read again before they count
+                for row in rows:
+                    overlay.learn(request.table, request.table.key_of(row), row)
+            return overlay.merge(request, rows)
+        if isinstance(request, Measure):
+            answer = next(answers)
+            if isinstance(answer, tuple):
+                return answer
+            rows = overlay.merge(request.scan, answer)
+            return len(rows), sum(_cell_bytes(request.scan.table, row) for row in rows)
+        return next(answers)
+
+    async def _find(self, table: Table[Any], key: Key) -> Row | None:
+        found = self._overlay.find(table, key)
+        if found is UNKNOWN or table.root_of_key(key) not in self._overlay.revs:
+            (found,) = await self._rows([Get(table, key)])
+        return found  # type: ignore[no-any-return]
+
+    async def now(self) -> int:
+        """Answer the transaction's time: read once from the store's clock, and every stamp in it (decision 48)."""
+        self._check_live()
+        if self._now is None:
+            self._now = await self._host.backend.now()
+        return self._now
+
+    # writing
+
+    async def insert(self, record: msgspec.Struct) -> None:
+        """Add a record. Raises Duplicate here, or at the latest when the enclosing savepoint or block ends."""
+        await self.insert_many([record])
+
+    async def insert_many(self, records: Sequence[msgspec.Struct]) -> None:
+        """Add records of any tables; one that cannot be kept leaves none of them."""
+        self._check_live()
+        rows = [(table := TABLE_OF[type(record)], codec(table).encode(record)) for record in records]
+        keyed = [(table, table.key_of(row), row) for table, row in rows]
+        overlay = self._overlay
+        roots = {table.root_of_key(key) for table, key, _ in keyed if table.root_of_key(key) not in overlay.revs}
+        if roots:
+            await self._rows([], touching=sorted(roots))
+        if self._careful:
+            await self._rows([Get(t, k) for t, k, _ in keyed if overlay.find(t, k) is UNKNOWN])
+        mark = overlay.mark()
+        for table, key, row in keyed:
+            if overlay.find(table, key) not in (None, UNKNOWN):
+                overlay.rewind(mark)
+                raise _duplicate(table)
+            overlay.put(table, key, row)
+        if self._careful:
+            await self._check_unique(mark)
+
+    async def update(self, record: msgspec.Struct, *, expect: msgspec.Struct | Mapping[str, Any]) -> bool:
+        """Replace the row with the record's key if it still is as expected; say whether it was.
+
+        `expect` is the record as it was read, or the columns the decision rests on. The only way to change a row.
+        """
+        self._check_live()
+        table = TABLE_OF[type(record)]
+        row = codec(table).encode(record)
+        key = table.key_of(row)
+        found = await self._find(table, key)
+        if found is None or not _as_expected(table, found, expect):
+            return False
+        self._overlay.put(table, key, row)
+        return True
+
+    async def delete(self, table: Table[Any], *key: Any) -> bool:
+        """Remove a row; say whether there was one. Deleting a root's head drops the whole root."""
+        self._check_live()
+        cells = _key(table, key)
+        found = await self._find(table, cells)
+        overlay = self._overlay
+        if found is not None and overlay.known_base(table, cells) is UNKNOWN:
+            await self._learn_below([(table, cells)])  # an unchecked insert: the landing must know what lies below
+        if found is None:
+            return False
+        if table.head:
+            await self.drop_root(table.root_of_key(cells))
+        else:
+            overlay.put(table, cells, None)
+        return True
+
+    async def drop_root(self, root: str) -> None:
+        """Remove everything of one root. What is written to it afterwards, in this block or later, is another life."""
+        self._check_live()
+        if root not in self._overlay.revs:
+            await self._rows([], touching=(root,))
+        kind = root.partition(":")[0]
+        self._overlay.drop(root, [table for table in self._host.tables if table.root_kind == kind])
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[Transaction]:
+        """Open a part that may fail alone: when its body raises, its writes are undone and the error goes on."""
+        self._check_live()
+        mark = self._overlay.mark()
+        try:
+            yield self
+            await self._learn_below(self._overlay.unchecked_since(mark))
+            await self._check_unique(mark)
+        except BaseException:
+            if self.live:
+                self._overlay.rewind(mark)
+            raise
+
+    async def _learn_below(self, keys: Sequence[tuple[Table[Any], Key]]) -> None:
+        """Look up the committed rows under unchecked inserts. Raises Duplicate when there is one."""
+        if not keys:
+            return
+        rows = await self._host.backend.read([Get(table, key) for table, key in keys])
+        self._check_live()
+        for (table, key), row in zip(keys, rows, strict=True):
+            if row is not None:
+                raise _duplicate(table)
+            self._overlay.learn(table, key, None)
+
+    async def _check_unique(self, mark: int) -> None:
+        """Compare what was written since `mark` with every declared uniqueness. Raises Duplicate."""
+        for table, key in self._overlay.written_since(mark):
+            for i, unique in enumerate(table.unique):
+                row = self._overlay.find(table, key)
+                if row is None or not _counts(table, unique.where, row):
+                    continue
+                prefix = tuple(row[table.index[name]] for name in unique.columns)
+                (rows,) = await self._rows([Scan(table, f"unique{i}", prefix)])
+                if any(table.key_of(other) != key and _counts(table, unique.where, other) for other in rows):
+                    raise _duplicate(table)
+
+    def set_deadline(self, deadline_us: int) -> None:
+        """Have the landing refused when the store's clock has passed `deadline_us`; the earliest one counts."""
+        self._deadline_us = deadline_us if self._deadline_us is None else min(self._deadline_us, deadline_us)
+
+    # ending
+
+    def write_set(self) -> WriteSet | None:
+        """Answer what this transaction would land now, or None."""
+        written = self._overlay.write_set(self._overlay.revs, self._deadline_us)
+        if written is not None:
+            for claim in written.claims:
+                self._check_head(written, claim.root, claim.expected, claim.written)
+        return written
+
+    def _check_head(self, ws: WriteSet, root: str, expected: int, written: bool) -> None:
+        head = self._host.heads.get(root.partition(":")[0])
+        if head is None or not written or (expected and root not in ws.drops):
+            return
+        if any(head.root_of(row) == root for row in ws.inserts.get(head, ())):
+            return
+        if any(table.root_of(row) == root for table, rows in ws.inserts.items() for row in rows):
+            raise Misuse(f"Rows were added under {root}, which has no row in {head.name}.", do="Insert that row first.")
+
+    async def land(self) -> None:
+        """Send the write set to the backend and wait for its fate, through any cancellation. Ends the transaction."""
+        written = self.write_set()
+        self.live = False
+        if written is None:
+            self.outcome = "nothing to land"
+            return
+        landing = self._host.backend.land(written)
+        cancelled = await settled(landing)
+        failure = landing.exception()
+        if failure is not None:
+            self.outcome = "unknown" if getattr(failure, "code", "") == "outcome-unknown" else "rolled back"
+        else:
+            verdict = landing.result()
+            if isinstance(verdict, Landed):
+                self.outcome, self.commit_seq = "landed", verdict.commit_seq
+            else:
+                self.outcome, failure = "rolled back", lost_error(verdict)
+        if cancelled is not None:
+            raise cancelled
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        """End the transaction: nothing more is read or written through it, and the next in line goes on."""
+        self.live = False
+        if self.outcome == "open":
+            self.outcome = "rolled back"
+        for root in self._held:
+            self._host.lines.leave(self, root)
+        self._held = []
+        self._overlay = Overlay()
+
+    def rests_on(self) -> dict[str, int]:
+        """Answer the revisions this transaction rests on."""
+        return dict(self._overlay.revs)
+
+    def _check_live(self) -> None:
+        if not self.live:
+            raise Misuse(
+                f"This transaction has ended ({self.outcome}).",
+                do="Use a tx only inside its block; open another transaction.",
+            )
+
+
+async def settled(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait until a future is done, through any cancellation; answer the last one that came meanwhile."""
+    cancelled = None
+    while not future.done():
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError as e:
+            if not future.cancelled():
+                cancelled = e
+        except Exception:  # noqa: S110, BLE001 - the future holds it for the caller
+            pass
+    return cancelled
+
+
+def lost_error(lost: Lost) -> Exception:
+    """Build the error of a landing that was refused."""
+    if lost.why == "root":
+        return Conflict(
+            f"{lost.what} was changed by another transaction after this one had read it.",
+            do="Run the whole block again; store.transact(fn) does that for you.",
+            root=lost.what,
+        )
+    if lost.why == "deadline":
+        return Fenced("The time in which this write could land is over.", do="Claim the session again, then repeat.")
+    return Duplicate(
+        f"A row with that {'id' if lost.why == 'duplicate' else 'unique value'} is in {lost.what} already.",
+        do="Choose another, or read the one that is there.",
+        table=lost.what,
+    )
+
+
+def _duplicate(table: Table[Any]) -> Exception:
+    return lost_error(Lost("duplicate", table.name))
+
+
+def _key(table: Table[Any], key: Key) -> Key:
+    if len(key) != len(table.key):
+        raise Invalid(f"The key of {table.name} has {len(table.key)} parts ({', '.join(table.key)}), not {len(key)}.")
+    return key_cells(table, table.key, key)
+
+
+def _checked(request: Any) -> Any:
+    table = request.table
+    if isinstance(request, Get):
+        return Get(table, _key(table, request.key))
+    names = table.orders.get(request.order)
+    if names is None:
+        raise Invalid(f"{table.name} has no order {request.order!r}.", do=f"It has {', '.join(table.orders)}.")
+    prefix = key_cells(table, names, request.prefix)
+    rest = names[len(prefix) : len(prefix) + 1]
+    if (request.low is not None or request.high is not None) and not rest:
+        raise Invalid(f"The order {request.order!r} of {table.name} has no column left for a range.")
+    low, high = (None if v is None else key_cells(table, rest, (v,))[0] for v in (request.low, request.high))
+    after = None if request.after is None else key_cells(table, names, tuple(request.after))
+    if after is not None and len(after) != len(names):
+        raise Invalid(f"`after` needs all {len(names)} columns of the order {request.order!r} of {table.name}.")
+    if after is not None and after[: len(prefix)] != prefix:
+        raise Invalid("`after` lies outside the prefix of the scan.", do="Give the order key of a row of this scan.")
+    if request.limit is not None and (type(request.limit) is not int or request.limit < 0):
+        raise Invalid("`limit` is a whole number from 0.", path="limit")
+    return Scan(table, request.order, prefix, low, high, after, request.limit, request.reverse)
+
+
+def _decoded(request: Get | Scan, answer: Answer) -> Any:
+    decode_row = codec(request.table).decode
+    if isinstance(request, Get):
+        return None if answer is None else decode_row(answer)
+    return [decode_row(row) for row in answer]
+
+
+def _root_of(request: Request) -> str | None:
+    if isinstance(request, Get):
+        return request.table.root_of_key(request.key)
+    if isinstance(request, Measure):
+        request = request.scan
+    return request.root if isinstance(request, RootRev) else request.table.root_of_prefix(request.order, request.prefix)
+
+
+def _as_expected(table: Table[Any], row: Row, expect: msgspec.Struct | Mapping[str, Any]) -> bool:
+    if isinstance(expect, msgspec.Struct):
+        expected = codec(table).encode(expect)
+        pairs: Iterable[tuple[int, Cell]] = enumerate(expected)
+    else:
+        pairs = [(table.index[name], codec(table).cell(name, value)) for name, value in expect.items()]
+    return all(row[i] == cell or _same_json(table, i, row[i], cell) for i, cell in pairs)
+
+
+def _same_json(table: Table[Any], i: int, a: Cell, b: Cell) -> bool:
+    if table.columns[i].kind != "json" or not isinstance(a, str) or not isinstance(b, str):
+        return False
+    return same(decode(a), decode(b))
+
+
+def _counts(table: Table[Any], where: tuple[str, str | int] | None, row: Row) -> bool:
+    return where is None or row[table.index[where[0]]] == where[1]
+
+
+def _cell_bytes(table: Table[Any], row: Row) -> int:
+    cells = (row[i] for i, c in enumerate(table.columns) if c.kind in ("json", "blob"))
+    return sum(len(c.encode()) if isinstance(c, str) else len(c) for c in cells if c is not None)  # type: ignore[arg-type]

@@ -1,0 +1,163 @@
+"""The pending turn: what was asked, kept before anything runs, until it lands or a retry takes it over.
+
+`begin` keeps the input in a landing of its own; `prepare` decides the same without keeping it. A turn that fails, is
+cancelled or is interrupted leaves its pending turn behind as a failed record with its input, and changes nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from ..errors import AlreadyLanded, Invalid, NotFound
+from ..history.alternatives import last_replies
+from ..history.fold import State
+from ..history.state import find_message, from_tips, live_take, state_before
+from ..kit.fenced import Claim, Who, enter, fenced, look_up
+from ..kit.receipts import reused, verdict, wanted
+from ..records import PENDING_TURNS, TAKES, TIPS, PendingTurn, Session, Take
+from ..store.backend import Get, Scan
+from ..store.transaction import Rows, Transaction
+
+Kind = Literal["reply", "regenerate", "continue"]
+SCOPE = "turn"
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a turn is asked to do. Its digest covers kind, target and input, never what the model said."""
+
+    kind: Kind
+    input: list[dict[str, Any]] | None
+    key: str | None
+    digest: bytes
+    take: int | None = None  # None: the active one
+    at: int | None = None  # the message to make a new version of; None: the last reply
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A turn that may run: where it will land, and the state it builds on."""
+
+    take: int
+    target: int | None
+    builds_on: int  # it sees the messages before this position
+    state: State
+    pending_no: int | None
+
+
+class LandedTurn(msgspec.Struct, frozen=True):
+    """A turn's stored answer, as its receipt keeps it."""
+
+    session_id: str
+    turn: int
+    kind: str
+    take: int
+    positions: list[int]
+    versions: list[int]
+
+
+async def prepare(rows: Rows, who: Who, request: Request, claim: Claim | None = None) -> Started:
+    """Decide whether a turn may run, and what it builds on, without keeping its input.
+
+    Raises AlreadyLanded when its key has landed with equal input, KeyReused when the input differs, NotFound, Gone, Fenced.
+    """
+    return (await _start(rows, who, request, claim))[1]
+
+
+async def begin(tx: Transaction, who: Who, request: Request, claim: Claim) -> Started:
+    """The same, and keep the input as the session's pending turn."""
+    head, started, left = await _start(tx, who, request, claim)
+    now = await tx.now()
+    earlier = next((p for p in left if p.state != "running" and _same(p, request)), None)
+    row = PendingTurn(
+        head.session_id, head.next_pending if earlier is None else earlier.pending_no, request.kind, "running",
+        request.key, started.take, started.target, claim.epoch, now, request.digest, request.input,
+    )  # fmt: skip
+    if earlier is None:
+        await tx.insert(row)
+        await tx.update(replace(head, next_pending=head.next_pending + 1, last_activity_at=now), expect={})
+    else:
+        await tx.update(row, expect={"state": earlier.state})
+    return replace(started, pending_no=row.pending_no)
+
+
+async def fail(tx: Transaction, who: Who, pending_no: int, claim: Claim, code: str, message: str) -> None:
+    """Turn a running pending turn into a failed record with its input. Raises Fenced when the claim is over."""
+    head, (row,) = await enter(tx, who, Get(PENDING_TURNS, (_id(who), pending_no)), epoch=claim.epoch)
+    if row is not None and row.state == "running":
+        detail = {"code": code, "message": message}
+        await tx.update(replace(row, state="failed", detail=detail), expect={"state": "running"})
+        await tx.update(replace(head, last_activity_at=await tx.now()), expect={})
+
+
+async def discard(tx: Transaction, who: Who, pending_no: int) -> bool:
+    """Forget a failed or interrupted turn's input; say whether there was one. Raises Invalid for a running one."""
+    _, (row,) = await enter(tx, who, Get(PENDING_TURNS, (_id(who), pending_no)))
+    if row is None:
+        return False
+    if row.state == "running":
+        raise Invalid(f"The pending turn {pending_no} is running.", do="Wait for it, or take the session over.")
+    return await tx.delete(PENDING_TURNS, row.session_id, pending_no)
+
+
+async def pending(rows: Rows, who: Who) -> list[PendingTurn]:
+    """Answer the turns that were begun and have not landed: running, failed and interrupted, oldest first."""
+    _, (found,) = await look_up(rows, who, Scan(PENDING_TURNS, prefix=(_id(who),)))
+    return found  # type: ignore[no-any-return]
+
+
+async def _start(
+    rows: Rows, who: Who, request: Request, claim: Claim | None
+) -> tuple[Session, Started, list[PendingTurn]]:
+    session_id = _id(who)
+    receipts = [] if request.key is None else [wanted(session_id, SCOPE, request.key)]
+    head, (left, *receipt) = await look_up(rows, who, Scan(PENDING_TURNS, prefix=(session_id,)), *receipts)
+    if claim is not None and claim.epoch != head.run_epoch:
+        raise fenced(head, claim.epoch)
+    if receipt:
+        answer = verdict(receipt[0], request.digest)
+        if answer is not None:
+            raise already_landed(session_id, request.key or "", answer)
+        for row in left:
+            if row.key == request.key and row.digest != request.digest:
+                raise reused(row.key)
+    number = head.active_take if request.take is None else request.take
+    take, tips = await rows.fetch(
+        f"s:{session_id}", Get(TAKES, (session_id, number)), Scan(TIPS, prefix=(session_id, number))
+    )
+    take = live_take(take, session_id, number)
+    if request.kind == "reply":
+        return head, Started(number, None, take.cursor, from_tips(tips), None), left
+    target = await _target(rows, take) if request.at is None else (await find_message(rows, take, request.at)).position
+    return head, Started(number, target, target, await state_before(rows, take, target), None), left
+
+
+async def _target(rows: Rows, take: Take) -> int:
+    """Answer the position of the first message the last turn added after its input. Raises NotFound when there is none."""
+    replies = await last_replies(rows, take)
+    if not replies:
+        raise NotFound(
+            f"The last message of take {take.take} is not a reply.", do="Play a turn first.", kind="reply", id=take.take
+        )
+    return replies[0].position
+
+
+def already_landed(session_id: str, key: str, answer: Any) -> AlreadyLanded:
+    """Build the error that carries the stored answer of a key."""
+    return AlreadyLanded(
+        f"The turn with key {key!r} has landed in session {session_id!r}.",
+        "Nothing was run again.",
+        "Use its stored answer (`.turn`).",
+        key=key,
+        turn=msgspec.convert(answer, LandedTurn),
+    )
+
+
+def _same(row: PendingTurn, request: Request) -> bool:
+    return row.digest == request.digest and row.key in (None, request.key)
+
+
+def _id(who: Who) -> str:
+    return who if isinstance(who, str) else who.session_id
+

@@ -1,0 +1,186 @@
+"""A running turn as user code sees it: what was asked, the state it builds on, and what it wants to land.
+
+Everything gathers here, outside any transaction. Nothing of it is kept when the turn fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from ..errors import Invalid
+from ..history.appending import NewDelta
+from ..history.content import NewMessage, message, text_of
+from ..history.fold import VARS
+from ..jsonvalue import check, same
+from .land import Add, Outcome
+from .pending import Request, Started
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+class Vars(MutableMapping[str, Any]):
+    """The variables as the turn sees them: a dict whose changes, also those inside its lists and dicts, are kept."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._before = fields
+        self._now: dict[str, Any] = {}  # what was assigned, or handed out and may have been changed in place
+        self._gone: set[str] = set()
+        self._added: dict[str, tuple[int | float, Any]] = {}
+        self._order: dict[str, None] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._gone:
+            raise KeyError(name)
+        if name in self._now:
+            return self._now[name]
+        value = self._before[name]
+        if not isinstance(value, _PLAIN):
+            value = self._now[name] = _copy(value)
+            self._order[name] = None
+        return value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if not isinstance(name, str):
+            raise Invalid("A variable's name is text.", do="Give a str.", path="vars")
+        check(value, f"vars.{name}")
+        self._gone.discard(name)
+        self._added.pop(name, None)
+        self._now[name] = _copy(value)
+        self._order[name] = None
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self:
+            raise KeyError(name)
+        self._now.pop(name, None)
+        self._added.pop(name, None)
+        self._gone.add(name)
+        self._order[name] = None
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """Answer a variable, set to `default` first when it is absent."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (name for name in self._before if name not in self._gone)
+        yield from (name for name in self._now if name not in self._before)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def add(self, name: str, amount: int | float) -> None:
+        """Add to a number. It is counted on the value at the landing, so adds of two turns add up."""
+        check(amount, f"vars.{name}")
+        value = self.get(name, 0)
+        if type(amount) not in (int, float) or type(value) not in (int, float):
+            raise Invalid(f"vars.{name} and what is added to it must be numbers.", do="Set it instead.", path=f"vars.{name}")
+        total = amount
+        if name in self._added and same(self._added[name][1], value):
+            total += self._added[name][0]
+        elif name in self._order:
+            self[name] = value + amount  # it was set in this turn: the outcome is known
+            return
+        self._gone.discard(name)
+        self._now[name] = value + amount
+        self._added[name] = (total, value + amount)
+        self._order[name] = None
+
+    def changes(self) -> list[NewDelta | Add]:
+        """Answer what changed, in the order of the first change. Raises Invalid for a value that cannot be kept."""
+        changed: list[NewDelta | Add] = []
+        for name in self._order:
+            if name in self._gone:
+                if name in self._before:
+                    changed.append(NewDelta(VARS, [name], removed=True))
+                continue
+            value = self._now[name]
+            if name in self._added and same(self._added[name][1], value):
+                changed.append(Add(name, self._added[name][0]))
+            elif name not in self._before or not same(self._before[name], value):
+                check(value, f"vars.{name}")
+                changed.append(NewDelta(VARS, [name], value))
+        return changed
+
+
+class Turn:
+    """One running turn. Use it inside its block; it lands when the block ends without an error."""
+
+    def __init__(self, request: Request, started: Started, history: Any) -> None:
+        self._request, self._started, self._history = request, started, history
+        self._messages: list[NewMessage] = []
+        self._events: list[tuple[str, Any]] = []
+        self.vars = Vars(started.state[VARS])
+        self.state: Mapping[str, Any] = {**started.state, VARS: self.vars}
+        self.landed: Any = None
+        """The stored answer, once the block has ended and the turn has landed."""
+
+    @property
+    def input(self) -> str | None:
+        """The input's text; None for a turn without one."""
+        return None if self._request.input is None else text_of(self._request.input)
+
+    @property
+    def take(self) -> int:
+        """The number of the take it builds on."""
+        return self._started.take
+
+    async def messages(self, format: str | None = None) -> list[Any]:
+        """Answer the prompt: the messages it builds on, hidden ones left out, and its input last."""
+        shown = await self._history(self._started.take, self._started.builds_on)
+        prompt = [{"role": m.role, "text": m.text, "parts": m.parts} for m in shown if not m.hidden]
+        if self._request.input is not None:
+            prompt.append({"role": "user", "text": self.input, "parts": self._request.input})
+        if format is None:
+            return prompt
+        if format == "openai":
+            return [{"role": m["role"], "content": m["text"]} for m in prompt]
+        raise Invalid(f"There is no message format {format!r}.", do="Use None or openai.", path="format")
+
+    def reply(self, content: str | Sequence[Mapping[str, Any]], **more: Any) -> None:
+        """Answer with a text or parts: a message of the role assistant. Raises Invalid."""
+        self.say("assistant", content, **more)
+
+    def say(self, role: str, content: str | Sequence[Mapping[str, Any]], **more: Any) -> None:
+        """Add a message of any role (`name=`, `meta=`, `extra=`, `hidden=`). Raises Invalid."""
+        made = message(role, content, **more)
+        check(made.parts, "parts")
+        check([made.meta, made.extra, made.message_extra], "message")
+        self._messages.append(made)
+
+    def call(self, name: str, args: Any, *, call_id: str) -> None:
+        """Add the model's request to run a tool. Raises Invalid."""
+        self.say("assistant", [{"type": "tool_call", "id": call_id, "name": name, "args": args}])
+
+    def result(self, call_id: str, content: Any, *, is_error: bool = False) -> None:
+        """Add a tool's answer to a call. Raises Invalid."""
+        self.say("tool", [{"type": "tool_result", "call_id": call_id, "content": content, "is_error": is_error}])
+
+    def emit(self, kind: str, body: Any) -> None:
+        """Add an event that lands with the turn. Raises Invalid."""
+        check(body, "event")
+        self._events.append((kind, body))
+
+    @property
+    def pending_no(self) -> int | None:
+        """The number of its pending turn; None when its input was not kept."""
+        return self._started.pending_no
+
+    def outcome(self) -> Outcome:
+        """Answer what the turn wants to land."""
+        said = list(self._messages)
+        if self._request.input is not None:
+            said.insert(0, NewMessage("user", self._request.input))
+        return Outcome(
+            self._request, self._started.take, self._started.target, said, self.vars.changes(), self._events,
+            self._started.pending_no,
+        )  # fmt: skip
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copy(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copy(item) for item in value]
+    return value
