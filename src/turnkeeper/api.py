@@ -31,6 +31,7 @@ from .store.engine import Block, Engine
 from .store.memory import MemoryBackend
 from .store.migrations import Plan
 from .store.transaction import Rows, Transaction
+from .transfer import Transfer
 from .turns import Turns
 
 T = TypeVar("T")
@@ -54,6 +55,11 @@ class Face:
     def turns(self) -> Turns:
         """The landings of turns."""
         return Turns(self)  # type: ignore[arg-type]
+
+    @property
+    def transfer(self) -> Transfer:
+        """Imports of foreign chats."""
+        return Transfer(self)  # type: ignore[arg-type]
 
     @property
     def lifecycle(self) -> Sessions:
@@ -101,7 +107,9 @@ class Tx(Face, Transaction):
 class Store(Face):
     """An open database. It belongs to one event loop; close it when done (`async with` does)."""
 
-    def __init__(self, engine: Engine, release: Callable[[], Awaitable[None]], owner: str | None, lease_s: float) -> None:
+    def __init__(
+        self, engine: Engine, release: Callable[[], Awaitable[None]], owner: str | None, lease_s: float
+    ) -> None:
         self._engine, self._release = engine, release
         self.ownership = Ownership(self, engine, label=owner, lease_s=lease_s)
         self._closed = False
@@ -277,7 +285,9 @@ async def _shared(
         if use is None or use.engine.closed:
             use = _open_engines[place] = _Use(await _new_engine(backend, max_block_s), options)
         elif use.options != options:
-            raise Misuse(f"{same!r} is open already with other options.", do="Open it with the same, or close it first.")
+            raise Misuse(
+                f"{same!r} is open already with other options.", do="Open it with the same, or close it first."
+            )
         use.stores += 1
 
     async def release() -> None:
@@ -294,5 +304,3 @@ async def _new_engine(backend: Callable[[], Backend], max_block_s: float) -> Eng
     opened = backend()
     await opened.open()
     return Engine(opened, TABLES, max_block_s=max_block_s)
-
-

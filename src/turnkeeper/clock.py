@@ -27,6 +27,7 @@ class ManualClock:
         self.now_us = start_us
 
     def __call__(self) -> int:
+        """Answer the time it stands at."""
         return self.now_us
 
     def advance(self, seconds: float) -> None:
@@ -36,4 +37,7 @@ class ManualClock:
 
 def iso(at_us: int) -> str:
     """Print a time as ISO 8601 UTC with milliseconds, as exports and the command line show it."""
-    return datetime.fromtimestamp(at_us // SECOND_US, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at_us % SECOND_US // 1000:03d}Z"
+    return (
+        datetime.fromtimestamp(at_us // SECOND_US, UTC).strftime("%Y-%m-%dT%H:%M:%S.")
+        + f"{at_us % SECOND_US // 1000:03d}Z"
+    )

@@ -257,7 +257,9 @@ class TurnBlock:
         number = self._turn.pending_no
         if number is None or isinstance(error, Fenced):
             return
-        code = "cancelled" if isinstance(error, asyncio.CancelledError) else getattr(error, "code", type(error).__name__)
+        code = (
+            "cancelled" if isinstance(error, asyncio.CancelledError) else getattr(error, "code", type(error).__name__)
+        )
         keeping = asyncio.ensure_future(self._turns.fail(self._ref, number, self._claim, code, type(error).__name__))
         await settled(keeping)
         problem = None if keeping.cancelled() else keeping.exception()

@@ -16,6 +16,7 @@ import hashlib
 import json
 import math
 import re
+import sys
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ _LEAVES = frozenset((str, bool, type(None)))
 _ENCODER = msgspec.json.Encoder()
 _SORTING = msgspec.json.Encoder(order="sorted")
 _DECODE = msgspec.json.decode
+_MAX_FLOAT = sys.float_info.max
 _ESCAPED = "\x03"
 _MARK = "\ue000"
 _SPLIT_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -44,7 +46,7 @@ class _Refused(Exception):
 
 def check(value: Any, path: str = "$") -> None:
     """Refuse what is not JSON by this module's rules. Raises Invalid or TooLarge naming the path, never the value."""
-    if type(value) in _LEAVES:
+    if type(value) in _LEAVES or _plainly_fine(value, 1):
         return
     try:
         nodes = _walk(value, 1)
@@ -58,6 +60,35 @@ def check(value: Any, path: str = "$") -> None:
             f"The value at {path} has more than {JSON_NODES:,} nodes.",
             do="Split it.", family="json-nodes", limit=JSON_NODES, size=nodes, path=path,
         )  # fmt: skip
+
+
+def _plainly_fine(value: Any, depth: int) -> bool:
+    """Say at once of a small and ordinary value that nothing is wrong with it; of all others that it must be walked."""
+    kind = type(value)
+    if kind is dict:
+        for key in value:
+            if type(key) is not str:
+                return False
+        items = value.values()
+    elif kind is list:
+        items = value
+    else:
+        return kind is int and INT_MIN <= value <= INT_MAX
+    if depth > JSON_DEPTH or len(items) > 1000:
+        return False
+    for item in items:
+        kind = type(item)
+        if kind in _LEAVES:
+            continue
+        if kind is int:
+            if not INT_MIN <= item <= INT_MAX:
+                return False
+        elif kind is float:
+            if not -_MAX_FLOAT <= item <= _MAX_FLOAT:
+                return False
+        elif not _plainly_fine(item, depth + 1):
+            return False
+    return True
 
 
 def _walk(value: Any, depth: int) -> int:
@@ -169,7 +200,9 @@ def _encode_surrogates(value: Any, *, sort_keys: bool = False) -> str:
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=sort_keys)
     if not any(_SPLIT_PAIR.search(part) for part in _texts(value)):
         return text
-    return _ESCAPED + json.dumps(_map_text(value, _escape), ensure_ascii=True, separators=(",", ":"), sort_keys=sort_keys)
+    return _ESCAPED + json.dumps(
+        _map_text(value, _escape), ensure_ascii=True, separators=(",", ":"), sort_keys=sort_keys
+    )
 
 
 def _escape(text: str) -> str:

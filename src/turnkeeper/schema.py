@@ -77,6 +77,7 @@ class Table(Generic[R]):
         self.columns = tuple(_columns(record))
         self.names = tuple(c.name for c in self.columns)
         self.index = {n: i for i, n in enumerate(self.names)}
+        self.kind_of = {c.name: c.kind for c in self.columns}
         self.root_kind, self.root_column = root
         named = {**(orders or {}), **{f"unique{i}": u.columns for i, u in enumerate(unique)}}
         self.orders = {"key": key, **{n: (*o, *(k for k in key if k not in o)) for n, o in named.items()}}
@@ -84,6 +85,7 @@ class Table(Generic[R]):
         self._check()
         self.key_of: Callable[[Row], Key] = _getter([self.index[k] for k in key])
         self.order_of = {n: _getter([self.index[c] for c in o]) for n, o in self.orders.items()}
+        self.root_prefix = f"{self.root_kind}:"
         self.root_cell: Callable[[Row], Any] = itemgetter(self.index[self.root_column])
         self._root_in_key = key.index(self.root_column)
         TABLE_OF[record] = self
@@ -103,14 +105,21 @@ class Table(Generic[R]):
 
     def root_of_key(self, key: Key) -> str:
         """Answer the id of the root the row with this key belongs to."""
-        return f"{self.root_kind}:{key[self._root_in_key]}"
+        return f"{self.root_prefix}{key[self._root_in_key]!s}"
 
     def root_of_prefix(self, order: str, prefix: tuple[Cell, ...]) -> str | None:
         """Answer the one root a scan stays in, or None when it crosses roots."""
         columns = self.orders[order][: len(prefix)]
         if self.root_column not in columns:
             return None
-        return f"{self.root_kind}:{prefix[columns.index(self.root_column)]}"
+        return f"{self.root_kind}:{prefix[columns.index(self.root_column)]!s}"
+
+    def stamped(self, rows: list[Row], commit_seq: int) -> list[Row]:
+        """Answer rows with their landing's commit sequence filled in."""
+        if not self.commit_columns:
+            return rows
+        (column,) = self.commit_columns
+        return [(*row[:column], row[column] or commit_seq, *row[column + 1 :]) for row in rows]
 
     def declaration(self) -> dict[str, Any]:
         """Answer the declaration as plain data: what the schema's digest is made of."""

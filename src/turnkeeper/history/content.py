@@ -75,7 +75,9 @@ def _part(part: Any, path: str) -> dict[str, Any]:
     needs = _NEEDS.get(part["type"])
     if needs is None:
         raise Invalid(
-            f"{path}.type is none of {', '.join(_NEEDS)}.", do='Use "other" for what has no type here.', path=f"{path}.type"
+            f"{path}.type is none of {', '.join(_NEEDS)}.",
+            do='Use "other" for what has no type here.',
+            path=f"{path}.type",
         )
     for name in needs:
         if name not in part:

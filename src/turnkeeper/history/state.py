@@ -7,6 +7,7 @@ message. Both are disposable: without them the fold starts at the take's base. R
 from __future__ import annotations
 
 from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from ..errors import NotFound
@@ -160,4 +161,3 @@ async def copy_state(tx: Transaction, source: Take, target: Take, last: int) -> 
     await tx.insert_many([replace(frame, take=target.take) for frame in frames])
     state = await state_before(tx, target, last + 1)
     await write_tips(tx, target, state, state, last)
-

@@ -42,6 +42,7 @@ class Ownership:
         self._claiming: dict[str, asyncio.Lock] = {}
         self._playing: dict[str, asyncio.Task[Any] | None] = {}
         self._heart: asyncio.Task[None] | None = None
+        self._registering = asyncio.Lock()
 
     def lane(self, session_id: str) -> asyncio.Lock:
         """Answer the lock in which this store's turns on one session wait for each other."""
@@ -98,7 +99,12 @@ class Ownership:
                 raise _busy(head, owner)
         now = await tx.now()
         mine = replace(
-            head, status="running", run_epoch=head.run_epoch + 1, owner=self.owner_id, updated_at=now, last_activity_at=now
+            head,
+            status="running",
+            run_epoch=head.run_epoch + 1,
+            owner=self.owner_id,
+            updated_at=now,
+            last_activity_at=now,
         )
         await tx.update(mine, expect={"run_epoch": head.run_epoch})
         for pending in left_behind:
@@ -155,11 +161,12 @@ class Ownership:
         )
 
     async def _register(self) -> None:
-        if self._heart is not None and not self._heart.done():
-            return
-        self._engine.backend.hold_owner(self.owner_id)
-        await self._scope.transact(self._renew)
-        self._heart = asyncio.create_task(self._beat(), name="turnkeeper-heartbeat")
+        async with self._registering:  # the first turns of several sessions may start at once
+            if self._heart is not None and not self._heart.done():
+                return
+            self._engine.backend.hold_owner(self.owner_id)
+            await self._scope.transact(self._renew)
+            self._heart = asyncio.create_task(self._beat(), name="turnkeeper-heartbeat")
 
     async def _renew(self, tx: Transaction) -> None:
         now = await tx.now()
@@ -207,7 +214,9 @@ def _busy(head: Session, owner: Owner | None) -> SessionBusy:
     )
 
 
-async def entered_by_owner(tx: Transaction, who: Who, claim: Claim | None, *wanted: Get | Scan) -> tuple[Session, list[Any]]:
+async def entered_by_owner(
+    tx: Transaction, who: Who, claim: Claim | None, *wanted: Get | Scan
+) -> tuple[Session, list[Any]]:
     """Enter a session to advance it. Without a claim that is allowed only while no owner holds it (decision 46)."""
     head, answers = await enter(tx, who, *wanted, epoch=claim.epoch if claim is not None else None)
     if claim is None and head.owner is not None:
@@ -219,5 +228,3 @@ async def entered_by_owner(tx: Transaction, who: Who, claim: Claim | None, *want
             lease_until=0,
         )
     return head, answers
-
-

@@ -15,6 +15,7 @@ from ..store.transaction import Rows, Transaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
+M = TypeVar("M", bound=Callable[..., Any])
 
 
 class StoreScope(Protocol):
@@ -25,6 +26,12 @@ class StoreScope(Protocol):
 
     async def look(self, fn: Callable[[Rows], Awaitable[T]], *, one_view: bool = False) -> T:
         """Run `fn(rows)` over one committed state; `one_view` says that it reads across roots more than once."""
+
+
+def _named(method: M, operation: Any) -> M:
+    """Give a method the name and the docstring of its operation, its first parameter apart."""
+    functools.update_wrapper(method, operation, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    return method
 
 
 class Room:
@@ -39,15 +46,13 @@ def write(
 ) -> Callable[Concatenate[Room, P], Coroutine[Any, Any, T]]:
     """Make a room's method of an operation over a transaction."""
 
-    @functools.wraps(operation)
-    async def method(self: Room, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def method(self: Room, /, *args: P.args, **kwargs: P.kwargs) -> T:
         scope = self._scope
         if isinstance(scope, Transaction):
             return await operation(scope, *args, **kwargs)
         return await scope.transact(lambda tx: operation(tx, *args, **kwargs))
 
-    method.is_write = True  # type: ignore[attr-defined]
-    return method
+    return _named(method, operation)
 
 
 def read(
@@ -55,12 +60,10 @@ def read(
 ) -> Callable[Concatenate[Room, P], Coroutine[Any, Any, T]]:
     """Make a room's method of an operation that only reads."""
 
-    @functools.wraps(operation)
-    async def method(self: Room, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def method(self: Room, /, *args: P.args, **kwargs: P.kwargs) -> T:
         scope = self._scope
         if isinstance(scope, Transaction):
             return await operation(scope, *args, **kwargs)
         return await scope.look(lambda rows: operation(rows, *args, **kwargs), one_view=one_view)
 
-    method.is_write = False  # type: ignore[attr-defined]
-    return method
+    return _named(method, operation)

@@ -49,6 +49,8 @@ class Record(msgspec.Struct, frozen=True):
     body: Json
 
 
-PENDING_TURNS = Table("pending_turns", PendingTurn, key=("session_id", "pending_no"), root=("s", "session_id"), payload=True)
+PENDING_TURNS = Table(
+    "pending_turns", PendingTurn, key=("session_id", "pending_no"), root=("s", "session_id"), payload=True
+)
 OWNERS = Table("owners", Owner, key=("owner_id",), root=("o", "owner_id"))
 RECORDS = Table("records", Record, key=("session_id", "namespace", "key"), root=("s", "session_id"), payload=True)

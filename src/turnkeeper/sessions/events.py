@@ -30,7 +30,10 @@ def write_event(head: Session, kind: str, body: Any, now: int) -> Written:
     number = head.next_event
     return Written(
         replace(head, next_event=number + 1),
-        [Event(head.session_id, number, 0, kind, now, body), Delivery(head.session_id, number, SINK, "pending", 0, now)],
+        [
+            Event(head.session_id, number, 0, kind, now, body),
+            Delivery(head.session_id, number, SINK, "pending", 0, now),
+        ],
     )
 
 

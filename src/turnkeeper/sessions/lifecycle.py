@@ -122,9 +122,7 @@ async def listing(
     if order not in ("newest", "oldest"):
         raise Invalid("`order` is newest or oldest.", do="Choose one of them.", path="order")
     place = None if after is None else (space, after.created_at, after.session_id)
-    headers = await rows.scan(
-        HEADERS, space, order="listed", after=place, limit=limit, reverse=order == "newest"
-    )
+    headers = await rows.scan(HEADERS, space, order="listed", after=place, limit=limit, reverse=order == "newest")
     heads = await rows.fetch(None, *(Get(SESSIONS, (header.session_id,)) for header in headers)) if headers else []
     return [_info(header, head) for header, head in zip(headers, heads, strict=True) if head is not None]
 

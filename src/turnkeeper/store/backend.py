@@ -55,6 +55,11 @@ class Measure(NamedTuple):
     scan: Scan
 
 
+def bytes_of(cell: Any) -> int:
+    """Answer how many bytes a json or blob cell holds, as a Measure counts them."""
+    return 0 if cell is None else len(cell.encode()) if isinstance(cell, str) else len(cell)
+
+
 class RootRev(NamedTuple):
     """Ask for a root's revision. Answer: an int, 0 when the root is not there."""
 
@@ -77,7 +82,8 @@ class WriteSet(msgspec.Struct, frozen=True):
     """One transaction's outcome as a value. Drops come first, then deletes, updates and inserts of whole rows.
 
     `drops` names roots of which everything goes. An update or delete names a row that exists at the claimed revision; an
-    insert names one that does not. The head row of a root goes only with its whole root, by a drop. `deadline_us`: refuse when the store's clock has passed it.
+    insert names one that does not. The head row of a root goes only with its whole root, by a drop. `deadline_us`:
+    refuse when the store's clock has passed it.
     """
 
     claims: tuple[RootClaim, ...]

@@ -26,7 +26,7 @@ from ..limits import RETRY_S
 from ..schema import Table
 from .backend import Answer, Backend, Reader, Request, RootRev
 from .roots import Lines
-from .transaction import Rows, Transaction, _root_of
+from .transaction import Rows, Transaction, root_of_request
 
 T = TypeVar("T")
 X = TypeVar("X", bound=Transaction)
@@ -114,8 +114,7 @@ class Engine:
             block = Block(self, kind(self, careful=careful))
             try:
                 async with block as tx:
-                    result = await fn(tx)
-                return result
+                    return await fn(tx)
             except Duplicate:
                 if careful or not block.lost_at_landing:
                     raise
@@ -210,7 +209,7 @@ class Looking(Rows):
         self._crossed = False
 
     async def _rows(self, requests: Sequence[Request]) -> list[Answer]:
-        named = [_root_of(request) for request in requests]
+        named = [root_of_request(request) for request in requests]
         crossing = None in named
         if self._crossed or (crossing and self._revs):
             raise Moved

@@ -121,12 +121,16 @@ def key_cells(table: Table[Any], names: tuple[str, ...], values: Key) -> Key:
     """Check the values of some key or order columns: a wrong type is an error here, not a row that is never found."""
     if len(values) > len(names):
         raise Invalid(f"{table.name} has {len(names)} columns there, not {len(values)}.", do="Give fewer values.")
-    return tuple(
-        v
-        if type(v) is str and len(v) < 500 and v.isascii() and "\0" not in v
-        else cell(table.columns[table.index[n]], v, f"{table.name}.{n}")
-        for n, v in zip(names, values, strict=False)
-    )
+    for name, value in zip(names, values, strict=False):
+        kind = type(value)
+        if kind is str and table.kind_of[name] == "text" and value.isascii() and len(value) < 500 and "\0" not in value:
+            continue
+        if kind is int and table.kind_of[name] == "integer" and INT_MIN <= value <= INT_MAX:
+            continue
+        return tuple(
+            cell(table.columns[table.index[n]], v, f"{table.name}.{n}") for n, v in zip(names, values, strict=False)
+        )
+    return values
 
 
 def damaged(table: Table[Any], row: Row) -> Damaged:
@@ -160,7 +164,7 @@ def _decoder(table: Table[Any]) -> Callable[[Row], Any]:
         made = f"decode(c[{i}])" if c.kind == "json" else f"bool(c[{i}])" if c.is_bool else f"c[{i}]"
         parts.append(f"None if c[{i}] is None else {made}" if c.null and made != f"c[{i}]" else made)
     source = f"def decode_row(c):\n    return record({', '.join(parts)})\n"
-    space = {"record": table.record, "decode": decode}
+    space: dict[str, Any] = {"record": table.record, "decode": decode}
     exec(source, space)
     made_decoder: Callable[[Row], Any] = space["decode_row"]
     return made_decoder

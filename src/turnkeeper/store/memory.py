@@ -15,7 +15,7 @@ from typing import Any
 
 from ..clock import Clock
 from ..schema import Key, Row, Table
-from .backend import Answer, Get, Landed, Lost, Measure, Reader, Request, RootRev, Scan, Verdict, WriteSet
+from .backend import Answer, Get, Landed, Lost, Measure, Reader, Request, RootRev, Scan, Verdict, WriteSet, bytes_of
 from .overlay import bounds
 
 
@@ -109,11 +109,7 @@ class State:
 
 
 def _size(table: Table[Any], row: Row) -> int:
-    return sum(_bytes(row[i]) for i, c in enumerate(table.columns) if c.kind in ("json", "blob"))
-
-
-def _bytes(cell: Any) -> int:
-    return 0 if cell is None else len(cell.encode()) if isinstance(cell, str) else len(cell)
+    return sum(bytes_of(row[i]) for i, c in enumerate(table.columns) if c.kind in ("json", "blob"))
 
 
 class _View:
@@ -223,8 +219,8 @@ class MemoryBackend:
                 self._own(table, table.root_of_key(key)).remove(key)
         for part in (ws.updates, ws.inserts):
             for table, rows in part.items():
-                for row in rows:
-                    self._own(table, table.root_of(row)).put(_stamped(table, row, self._seq))
+                for row in table.stamped(rows, self._seq):
+                    self._own(table, table.root_of(row)).put(row)
         for table, rows in ws.inserts.items():
             for root in {table.root_of(row) for row in rows} if ws.drops else ():
                 revs.setdefault(root, self._seq)
@@ -266,15 +262,6 @@ class MemoryBackend:
 
     async def close(self) -> None:
         """Nothing to let go of: the rows go with the object."""
-
-
-def _stamped(table: Table[Any], row: Row, seq: int) -> Row:
-    if not table.commit_columns:
-        return row
-    cells = list(row)
-    for i in table.commit_columns:
-        cells[i] = cells[i] or seq
-    return tuple(cells)
 
 
 def _unique_place(table: Table[Any], unique: Any, row: Row) -> Key | None:

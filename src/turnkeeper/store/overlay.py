@@ -147,19 +147,24 @@ class Overlay:
         deletes: dict[Table[Any], list[Key]] = {}
         written = set(self.dropped)
         for table, live in self.live.items():
+            base = self.base.get(table, {})
+            new: list[Row] = []
             for key, row in live.items():
-                below = self.known_base(table, key)
+                root = table.root_of_key(key)
+                below = None if root in self.dropped else base.get(key)
                 if row is None:
-                    if below is None or below is UNKNOWN:
+                    if below is None:
                         continue
                     deletes.setdefault(table, []).append(key)
-                elif below is None or below is UNKNOWN:
-                    inserts.setdefault(table, []).append(row)
+                elif below is None:
+                    new.append(row)
                 elif row != below:
                     updates.setdefault(table, []).append(row)
                 else:
                     continue
-                written.add(table.root_of_key(key))
+                written.add(root)
+            if new:
+                inserts[table] = new
         if not (inserts or updates or deletes or self.dropped):
             return None
         claims = tuple(RootClaim(root, self.revs[root], root in written) for root in sorted(touched))

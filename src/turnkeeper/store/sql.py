@@ -55,7 +55,9 @@ def create(table: Table[Any], dialect: Dialect) -> list[str]:
         where = ""
         if unique.where is not None:
             column, value = unique.where
-            where = f" WHERE {q(column)} = " + (str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'")
+            where = f" WHERE {q(column)} = " + (
+                str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+            )
         made.append(
             f"CREATE UNIQUE INDEX {q(f'{table.name}_only{i}')} ON {q(table.name)} ({names(unique.columns)}){where}"
         )

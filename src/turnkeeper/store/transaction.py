@@ -18,7 +18,7 @@ import msgspec
 from ..errors import Conflict, Duplicate, Fenced, Invalid, Misuse
 from ..jsonvalue import decode, same
 from ..schema import TABLE_OF, Cell, Key, Row, Table
-from .backend import Answer, Backend, Get, Landed, Lost, Measure, Request, RootRev, Scan, WriteSet
+from .backend import Answer, Backend, Get, Landed, Lost, Measure, Request, RootRev, Scan, WriteSet, bytes_of
 from .intake import codec, key_cells
 from .overlay import UNKNOWN, Overlay
 from .roots import Lines
@@ -36,7 +36,7 @@ class Rows:
     async def get(self, table: Table[R], *key: Any) -> R | None:
         """Answer the record with this key, or None."""
         (row,) = await self._rows([Get(table, _key(table, key))])
-        return None if row is None else codec(table).decode(row)  # type: ignore[no-any-return]
+        return None if row is None else codec(table).decode(row)
 
     async def fetch(self, root: str | None, *wanted: Get | Scan) -> list[Any]:
         """Answer several gets and scans (of one root, or None) from one committed state: a record or None, or a list, each."""
@@ -59,7 +59,9 @@ class Rows:
         (rows,) = await self._rows([request])
         return [codec(table).decode(row) for row in rows]
 
-    async def count(self, table: Table[Any], *prefix: Any, order: str = "key", low: Any = None, high: Any = None) -> int:
+    async def count(
+        self, table: Table[Any], *prefix: Any, order: str = "key", low: Any = None, high: Any = None
+    ) -> int:
         """Count the rows a scan would give."""
         (answer,) = await self._rows([Measure(_checked(Scan(table, order, prefix, low, high)))])
         return int(answer[0])
@@ -76,7 +78,7 @@ class Host(Protocol):
     backend: Backend
     lines: Lines
     tables: tuple[Table[Any], ...]
-    heads: Mapping[str, Table[Any]]
+    heads: dict[str, Table[Any]]
 
 
 class Transaction(Rows):
@@ -128,7 +130,7 @@ class Transaction(Rows):
         roots = dict.fromkeys(touching)
         asked: list[Request] = []
         for request in requests:
-            root = _root_of(request)
+            root = root_of_request(request)
             if root is not None:
                 roots[root] = None
             asked += self._below(request)
@@ -150,7 +152,7 @@ class Transaction(Rows):
         if isinstance(request, Scan):
             if request.limit is None:
                 return [request]
-            if overlay.dropped and _root_of(request) is None:
+            if overlay.dropped and root_of_request(request) is None:
                 return [request._replace(limit=None)]
             return [request._replace(limit=request.limit + overlay.shadows(request.table))]
         if isinstance(request, Measure):
@@ -167,7 +169,9 @@ class Transaction(Rows):
             return overlay.learn(request.table, request.key, next(answers)) if found is UNKNOWN else found
         if isinstance(request, Scan):
             rows = next(answers)
-            if _root_of(request) is not None:  # rows of roots nobody touched must be read again before they count
+            if (
+                root_of_request(request) is not None
+            ):  # rows of roots nobody touched must be read again before they count
                 for row in rows:
                     overlay.learn(request.table, request.table.key_of(row), row)
             return overlay.merge(request, rows)
@@ -201,17 +205,25 @@ class Transaction(Rows):
     async def insert_many(self, records: Sequence[msgspec.Struct]) -> None:
         """Add records of any tables; one that cannot be kept leaves none of them."""
         self._check_live()
-        rows = [(table := TABLE_OF[type(record)], codec(table).encode(record)) for record in records]
-        keyed = [(table, table.key_of(row), row) for table, row in rows]
-        overlay = self._overlay
-        roots = {table.root_of_key(key) for table, key, _ in keyed if table.root_of_key(key) not in overlay.revs}
-        if roots:
-            await self._rows([], touching=sorted(roots))
+        overlay, revs = self._overlay, self._overlay.revs
+        keyed: list[tuple[Table[Any], Key, Row]] = []
+        fresh: dict[str, None] = {}
+        for record in records:
+            table = TABLE_OF[type(record)]
+            row = codec(table).encode(record)
+            key = table.key_of(row)
+            root = table.root_of_key(key)
+            if root not in revs:
+                fresh[root] = None
+            keyed.append((table, key, row))
+        if fresh:
+            await self._rows([], touching=sorted(fresh))
         if self._careful:
             await self._rows([Get(t, k) for t, k, _ in keyed if overlay.find(t, k) is UNKNOWN])
         mark = overlay.mark()
         for table, key, row in keyed:
-            if overlay.find(table, key) not in (None, UNKNOWN):
+            found = overlay.find(table, key)
+            if found is not None and found is not UNKNOWN:
                 overlay.rewind(mark)
                 raise _duplicate(table)
             overlay.put(table, key, row)
@@ -371,7 +383,7 @@ async def settled(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
         except asyncio.CancelledError as e:
             if not future.cancelled():
                 cancelled = e
-        except Exception:  # noqa: S110, BLE001 - the future holds it for the caller
+        except Exception:  # the future holds it for the caller
             pass
     return cancelled
 
@@ -432,7 +444,8 @@ def _decoded(request: Get | Scan, answer: Answer) -> Any:
     return [decode_row(row) for row in answer]
 
 
-def _root_of(request: Request) -> str | None:
+def root_of_request(request: Request) -> str | None:
+    """Answer the one root a request reads, or None when it crosses roots."""
     if isinstance(request, Get):
         return request.table.root_of_key(request.key)
     if isinstance(request, Measure):
@@ -460,5 +473,4 @@ def _counts(table: Table[Any], where: tuple[str, str | int] | None, row: Row) ->
 
 
 def _cell_bytes(table: Table[Any], row: Row) -> int:
-    cells = (row[i] for i, c in enumerate(table.columns) if c.kind in ("json", "blob"))
-    return sum(len(c.encode()) if isinstance(c, str) else len(c) for c in cells if c is not None)  # type: ignore[arg-type]
+    return sum(bytes_of(row[i]) for i, c in enumerate(table.columns) if c.kind in ("json", "blob"))

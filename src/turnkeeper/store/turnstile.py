@@ -46,7 +46,9 @@ class Turnstile:
         fcntl.flock(self._turn, fcntl.LOCK_UN)
 
     def hold_owner(self, owner_id: str) -> None:
-        """Lock a file named by an owner token until `release_owner`, or until this process ends."""
+        """Lock a file named by an owner token until `release_owner`, or until this process ends. Idempotent."""
+        if owner_id in self._owned:
+            return  # locking it again, through another handle, would wait for ourselves
         handle = _open(self._folder / f"owner-{owner_id}")
         fcntl.flock(handle, fcntl.LOCK_EX)
         self._owned[owner_id] = handle

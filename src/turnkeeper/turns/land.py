@@ -79,28 +79,30 @@ async def commit_turn(tx: Transaction, who: Who, outcome: Outcome, claim: Claim 
     return landed
 
 
-async def _add(
-    tx: Transaction, head: Session, take: Take, tips: Sequence[Tip], outcome: Outcome, now: int
-) -> Appended:
+async def _add(tx: Transaction, head: Session, take: Take, tips: Sequence[Tip], outcome: Outcome, now: int) -> Appended:
     """Add the turn's messages where they belong: at the end, as a new version, or on a take of their own."""
     if outcome.target is None:
         deltas = decide(outcome.changes, from_tips(tips))
         return await append(tx, head, take, tips, outcome.messages, deltas, turn=head.next_turn, now=now)
     where = (take.session_id, take.take)
-    target, *others = await tx.scan(MESSAGES, *where, low=outcome.target, limit=2) or [None]
-    if target is None or target.position != outcome.target or target.cut:
+    found = await tx.scan(MESSAGES, *where, low=outcome.target, limit=2)
+    if not found or found[0].position != outcome.target or found[0].cut:
         raise Conflict(
             f"The message at position {outcome.target} of take {take.take} is not there any more.",
             do="Nothing more to do for this turn: play another.",
             position=outcome.target,
         )
     deltas = decide(outcome.changes, await state_before(tx, take, outcome.target))
-    alone = outcome.request.at is not None or not others
+    alone = outcome.request.at is not None or len(found) == 1
     if alone and len(outcome.messages) == 1:
         return await put_version(tx, head, take, outcome.target, outcome.messages[0], deltas, now=now)
     number = await fork(
-        tx, take.session_id, at=outcome.target - 1, take=take.take, kind="regenerate",
-        activate=take.take == head.active_take
+        tx,
+        take.session_id,
+        at=outcome.target - 1,
+        take=take.take,
+        kind="regenerate",
+        activate=take.take == head.active_take,
     )
     again, (branch, branch_tips) = await enter(
         tx, take.session_id, Get(TAKES, (take.session_id, number)), Scan(TIPS, prefix=(take.session_id, number))
@@ -129,7 +131,9 @@ def decide(changes: Sequence[NewDelta | Add], state: State) -> list[NewDelta]:
             before = variables.get(change.name, 0)
             if type(before) not in (int, float):
                 raise Invalid(
-                    f"The variable at vars.{change.name} is not a number to add to.", do="Set it first.", path=change.name
+                    f"The variable at vars.{change.name} is not a number to add to.",
+                    do="Set it first.",
+                    path=change.name,
                 )
             change = NewDelta(VARS, [change.name], before + change.amount)
         else:

@@ -160,4 +160,3 @@ def _same(row: PendingTurn, request: Request) -> bool:
 
 def _id(who: Who) -> str:
     return who if isinstance(who, str) else who.session_id
-

@@ -75,7 +75,9 @@ class Vars(MutableMapping[str, Any]):
         check(amount, f"vars.{name}")
         value = self.get(name, 0)
         if type(amount) not in (int, float) or type(value) not in (int, float):
-            raise Invalid(f"vars.{name} and what is added to it must be numbers.", do="Set it instead.", path=f"vars.{name}")
+            raise Invalid(
+                f"vars.{name} and what is added to it must be numbers.", do="Set it instead.", path=f"vars.{name}"
+            )
         total = amount
         if name in self._added and same(self._added[name][1], value):
             total += self._added[name][0]
@@ -146,7 +148,8 @@ class Turn:
         """Add a message of any role (`name=`, `meta=`, `extra=`, `hidden=`). Raises Invalid."""
         made = message(role, content, **more)
         check(made.parts, "parts")
-        check([made.meta, made.extra, made.message_extra], "message")
+        if more:
+            check([made.meta, made.extra, made.message_extra], "message")
         self._messages.append(made)
 
     def call(self, name: str, args: Any, *, call_id: str) -> None:

@@ -53,7 +53,8 @@ class Plan(msgspec.Struct, frozen=True):
         steps = list(range(found, self.version))
         if any(step not in self.steps for step in steps):
             raise IncompatibleStore(
-                f"There is no way from schema version {found} of {name!r} to {self.version}.", "Nothing was changed in it."
+                f"There is no way from schema version {found} of {name!r} to {self.version}.",
+                "Nothing was changed in it.",
             )
         if migrate == "refuse":
             raise IncompatibleStore(

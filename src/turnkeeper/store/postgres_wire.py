@@ -1,0 +1,243 @@
+"""What travels to the two PostgreSQL functions and back: requests and write sets as JSON, rows as arrays of text."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from ..errors import TooLarge
+from ..schema import Cell, Row, Table
+from .backend import Answer, Get, Landed, Lost, Measure, Request, RootRev, Scan, Verdict, WriteSet
+from .postgres_functions import BUCKETS, MEASURE, NEWEST, NOW, ROOT, SCAN, Functions, Shape
+
+PART_BYTES = 32 * 1024 * 1024
+"""One JSON document holds at most this much, or a single row: PostgreSQL takes 256 MB in one."""
+CALL_BYTES = 900 * 1024 * 1024
+"""What one landing may weigh: PostgreSQL takes a message of 1 GB."""
+
+_encode = msgspec.json.Encoder().encode
+_WHY: tuple[Literal["deadline", "root"], ...] = ("deadline", "root")
+
+
+class ServerTime(NamedTuple):
+    """Ask for the server's clock. Answer: microseconds UTC."""
+
+
+class Newest(NamedTuple):
+    """Ask for the newest commit sequence, and the one up to which nothing can land any more. Answer: both."""
+
+
+Asked = Request | ServerTime | Newest
+
+
+class Wire:
+    """The documents of one schema."""
+
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
+        self._places = {head.root_kind: place for place, head in enumerate(functions.heads) if head is not None}
+        self._tables = {table: number for number, table in enumerate(functions.tables)}
+
+    # reading
+
+    def requests(self, requests: Iterable[Asked]) -> str:
+        """Write requests as the document of a read call."""
+        return _encode([self._request(request) for request in requests]).decode()
+
+    def _request(self, request: Asked) -> list[Any]:
+        number = self._functions.numbers
+        if isinstance(request, Get):
+            return [number[_get_shape(request.table)], None, None, None, *_sent(request.table, "key", request.key)]
+        if isinstance(request, RootRev):
+            place, name = self._root(request.root)
+            return [number[ROOT, place], name]
+        if isinstance(request, ServerTime | Newest):
+            return [number[(NOW,) if isinstance(request, ServerTime) else (NEWEST,)]]
+        scan, measure = (request.scan, True) if isinstance(request, Measure) else (request, False)
+        table, order, equal = scan.table, scan.order, len(scan.prefix)
+        shape: Shape = (MEASURE, table, order, equal)
+        after = None if measure else scan.after
+        cells = _sent(table, order, scan.prefix if after is None else (*scan.prefix, *after[equal:]))
+        limit = scan.limit
+        if not measure:
+            ends = equal == len(table.orders[order])  # the prefix names one row: nothing comes after it
+            shape = (SCAN, table, order, equal, scan.reverse and not ends, after is not None and not ends)
+            limit = 0 if ends and (after is not None or limit == 0) else limit
+        low, high = (_sent(table, order, (*scan.prefix, cell))[-1] for cell in (scan.low, scan.high))
+        return [number[shape], limit, low, high, *cells]
+
+    def _root(self, root: str) -> tuple[int, str]:
+        kind, _, name = root.partition(":")
+        place = self._places.get(kind, 0)
+        return place, name if place else root
+
+    def answer(self, request: Asked, rows: list[list[str | None]]) -> Answer:
+        """Turn the rows that came for a request into its answer."""
+        if isinstance(request, Get):
+            return _reader(request.table)(rows[0]) if rows else None
+        if isinstance(request, Scan):
+            read = _reader(request.table)
+            if len(request.prefix) == len(request.table.orders[request.order]) and (request.after or request.limit == 0):
+                return []
+            return [read(row) for row in rows]
+        numbers = tuple(int(cell or 0) for cell in rows[0]) if rows else (0,)
+        return numbers if isinstance(request, Measure | Newest) else numbers[0]
+
+    # landing
+
+    def landing(self, sets: Sequence[WriteSet], now_us: int | None) -> tuple[str, list[str]]:
+        """Write a group of sets as the head and the parts of a landing call. Raises TooLarge."""
+        head: dict[str, Any] = {"sets": len(sets), "locks": self._locks(sets), "new": _new(sets)}
+        if now_us is not None:
+            head["now"] = now_us
+        until = [(i, ws.deadline_us) for i, ws in enumerate(sets) if ws.deadline_us is not None]
+        if until:
+            head["until"] = until
+        rows: dict[str, list[Any]] = {}
+        present: dict[str, None] = {}
+        for i, ws in enumerate(sets):
+            for n, claim in enumerate(ws.claims):
+                place, name = self._root(claim.root)
+                head.setdefault(f"c{place}", []).append((i, n, name, claim.expected))
+            for key, entry in self._bumps(i, ws):
+                head.setdefault(key, []).append(entry)
+            for root in ws.drops:
+                kind, _, name = root.partition(":")
+                key = f"x{self._functions.kinds.index(kind)}"
+                present[key] = None
+                head.setdefault(key, []).append((i, name))
+            for letter, part in (("d", ws.deletes), ("u", ws.updates), ("i", ws.inserts)):
+                for table, entries in part.items():
+                    number, write = self._tables[table], _writer(table, letter == "d")
+                    present[f"t{number}"] = None
+                    rows.setdefault(f"{letter}{number}", []).extend(write(i, entry) for entry in entries)
+        head["rows"] = [*present, *rows]
+        return _encode(head).decode(), _parts(rows)
+
+    def _bumps(self, i: int, ws: WriteSet) -> Iterator[tuple[str, Any]]:
+        """Yield what becomes of the revision of every written root whose head's row is not written anyway."""
+        moved = {table.root_of(row) for table, rows in ws.updates.items() if table.head for row in rows}
+        alive = {table.root_of(row) for table, rows in ws.inserts.items() for row in rows} if ws.drops else set()
+        for claim in ws.claims:
+            place, name = self._root(claim.root)
+            dropped = claim.root in ws.drops
+            if not claim.written or (dropped and claim.root not in alive):
+                continue
+            if not place:
+                yield "b0", (i, name, claim.expected + 1 if claim.expected and not dropped else None)
+            elif claim.expected and not dropped and claim.root not in moved:
+                yield f"b{place}", (i, name)
+
+    def _locks(self, sets: Sequence[WriteSet]) -> list[tuple[int, list[str]]]:
+        """Answer which roots to lock, in the one order that every landing uses, so that waits cannot form a cycle."""
+        modes: dict[tuple[int, Any, str], bool] = {}
+        for ws in sets:
+            for claim in ws.claims:
+                place, name = self._root(claim.root)
+                head = self._functions.heads[place]
+                counts = head is not None and head.columns[head.index[head.root_column]].kind == "integer"
+                at = (place, int(name) if counts else name, name)
+                modes[at] = modes.get(at, False) or claim.written
+        runs: list[tuple[int, list[str]]] = []
+        for (place, _, name), written in sorted(modes.items()):
+            mode = 2 * place + written
+            if not runs or runs[-1][0] != mode:
+                runs.append((mode, []))
+            runs[-1][1].append(name)
+        return runs
+
+    def verdicts(self, sets: Sequence[WriteSet], answer: Any) -> list[Verdict]:
+        """Read the answer of a landing call: the first reason counts, in the order all backends try them."""
+        first, *failures = answer
+        worst: dict[int, tuple[int, int]] = {}
+        for i, why, what in zip(*failures, strict=True):
+            worst[i] = min(worst.get(i, (why, what)), (why, what))
+        verdicts: list[Verdict] = []
+        for i, ws in enumerate(sets):
+            if i in worst:
+                why, what = worst[i]
+                verdicts.append(Lost(_WHY[why], ws.claims[what].root if why else ""))
+            else:
+                verdicts.append(Landed(first + i))
+        return verdicts
+
+
+def _new(sets: Sequence[WriteSet]) -> list[tuple[int, bool]]:
+    """Answer the locks of roots that are not there yet, in order: who makes one waits for who makes the same."""
+    buckets: dict[int, bool] = {}
+    for ws in sets:
+        for claim in ws.claims:
+            if not claim.expected:
+                bucket = zlib.crc32(claim.root.encode()) % BUCKETS
+                buckets[bucket] = buckets.get(bucket, False) or claim.written
+    return sorted(buckets.items())
+
+
+def _parts(rows: dict[str, list[Any]]) -> list[str]:
+    parts: list[str] = []
+    open_part: list[str] = []
+    size = total = 0
+    for key, entries in rows.items():
+        texts: list[bytes] = []
+        for entry in entries:
+            text = _encode(entry)
+            if size + len(text) > PART_BYTES and size:
+                parts.append(_document([*open_part, _member(key, texts)]))
+                open_part, texts, size = [], [], 0
+            texts.append(text)
+            size += len(text)
+            total += len(text)
+        open_part.append(_member(key, texts))
+    if total > CALL_BYTES:
+        raise TooLarge(
+            f"A transaction of {total:,} bytes is above what PostgreSQL takes at once, {CALL_BYTES:,}.",
+            do="Split it into several transactions.", family="landing-bytes", limit=CALL_BYTES, size=total,
+        )  # fmt: skip
+    return [*parts, _document(open_part)]
+
+
+def _member(key: str, texts: list[bytes]) -> str:
+    return f'"{key}":[{b",".join(texts).decode()}]'
+
+
+def _document(members: list[str]) -> str:
+    return "{" + ",".join(members) + "}"
+
+
+@cache
+def _get_shape(table: Table[Any]) -> Shape:
+    return (SCAN, table, "key", len(table.key), False, False)
+
+
+def _sent(table: Table[Any], order: str, cells: Sequence[Cell]) -> list[Any]:
+    kinds = (table.columns[table.index[name]].kind for name in table.orders[order])
+    return [c if kind in ("text", "integer") or c is None else _plain(c) for kind, c in zip(kinds, cells, strict=False)]
+
+
+def _plain(cell: Any) -> Any:
+    return cell.hex() if isinstance(cell, bytes) else repr(cell) if isinstance(cell, float) else cell
+
+
+@cache
+def _writer(table: Table[Any], key: bool) -> Callable[[int, Row], tuple[Any, ...]]:
+    """Answer how a row (or key) of a set is sent: the set's number, then its cells."""
+    columns = [table.columns[table.index[name]] for name in (table.key if key else table.names)]
+    if all(c.kind not in ("real", "blob") for c in columns):
+        return lambda i, row: (i, *row)
+    return lambda i, row: (i, *map(_plain, row))
+
+
+@cache
+def _reader(table: Table[Any]) -> Callable[[list[str | None]], Row]:
+    """Answer how a row that came as text is read; generated, because every row of every scan passes here."""
+    calls = {"integer": "int(c[{i}])", "real": "float(c[{i}])", "blob": "fromhex(c[{i}])"}
+    parts = []
+    for i, c in enumerate(table.columns):
+        made = calls.get(c.kind, "c[{i}]").format(i=i)
+        parts.append(f"None if c[{i}] is None else {made}" if c.null and c.kind in calls else made)
+    read: Callable[[list[str | None]], Row] = eval(f"lambda c: ({', '.join(parts)},)", {"fromhex": bytes.fromhex})
+    return read

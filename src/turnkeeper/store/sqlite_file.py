@@ -1,0 +1,142 @@
+"""One SQLite file: how it is connected to, what its errors mean, and the thread in which it may wait."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import apsw
+
+from ..errors import Damaged, OutcomeUnknown, Unavailable
+from ..schema import Table
+from . import sql
+
+FOREIGN_LOCK_MS = 10_000
+"""How long a write waits, in its thread, for a program that does not know our lock."""
+
+
+def connect(
+    path: Path, *, durability: Literal["full", "normal"], vfs: str | None, create: bool = False
+) -> apsw.Connection:
+    """Open a connection to the file. Raises apsw.Error."""
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    connection = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=400)
+    connection.pragma("synchronous", "FULL" if durability == "full" else "NORMAL")
+    connection.pragma("cache_size", -16_000)
+    return connection
+
+
+class Revisions:
+    """Where the revision of a root stands, by its kind."""
+
+    def __init__(self, tables: tuple[Table[Any], ...]) -> None:
+        self.heads = {table.root_kind: table for table in tables if table.head}
+
+    def read(self, c: apsw.Connection, root: str) -> int:
+        """Answer a root's revision, 0 when it is not there."""
+        kind, _, name = root.partition(":")
+        head = self.heads.get(kind)
+        if head is None:
+            row = c.execute("SELECT root_rev FROM roots WHERE root = ?", (root,)).fetchone()
+        else:
+            row = c.execute(_head_rev(head), (name,)).fetchone()
+        return 0 if row is None else row[0]
+
+    def bump(self, c: apsw.Connection, root: str, seq: int, *, new: bool) -> None:
+        """Move a root on, or let it come into being at `seq`; a head brings its revision with its own row."""
+        kind, _, name = root.partition(":")
+        head = self.heads.get(kind)
+        if head is not None:
+            if not new:
+                c.execute(_bump_head(head), (name,))
+        elif new:
+            c.execute("INSERT INTO roots VALUES (?, ?)", (root, seq))
+        else:
+            c.execute("UPDATE roots SET root_rev = root_rev + 1 WHERE root = ?", (root,))
+
+
+@cache
+def _head_rev(head: Table[Any]) -> str:
+    return f"SELECT {sql.q(sql.REV)} FROM {sql.q(head.name)} WHERE {sql.q(head.root_column)} = ?"
+
+
+@cache
+def _bump_head(head: Table[Any]) -> str:
+    rev = sql.q(sql.REV)
+    return f"UPDATE {sql.q(head.name)} SET {rev} = {rev} + 1 WHERE {sql.q(head.root_column)} = ?"
+
+
+class Worker:
+    """A thread for the few calls that may wait for the disk or for another process: one at a time, in order."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="turnkeeper-sqlite", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def start(self, call: Callable[[], None], tell: Callable[[BaseException | None], None]) -> None:
+        """Run `call` in the thread, then `tell(its error or None)` on the loop."""
+        self._jobs.put(lambda: self._report(call, tell))
+
+    def _report(self, call: Callable[[], None], tell: Callable[[BaseException | None], None]) -> None:
+        error: BaseException | None = None
+        try:
+            call()
+        except BaseException as e:  # handed to the loop
+            error = e
+        self._loop.call_soon_threadsafe(tell, error)
+
+    async def run(self, call: Callable[[], None]) -> None:
+        """Run `call` in the thread and wait for it; a cancelled waiter leaves it running to its end."""
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def tell(error: BaseException | None) -> None:
+            if done.cancelled():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        self.start(call, tell)
+        await asyncio.shield(done)
+
+    def end(self) -> None:
+        """End the thread after what is queued."""
+        self._jobs.put(None)
+        self._thread.join()
+
+
+def translated(name: str, error: BaseException) -> BaseException:
+    """Turn a driver's error into ours: the one place where this backend does so."""
+    if not isinstance(error, apsw.Error):
+        return error
+    nothing = "Nothing was written."
+    if isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_FSYNC:
+        return OutcomeUnknown(
+            f"The disk refused to confirm a write to {name!r}.",
+            "It is wholly there or wholly absent.",
+            "Check the disk, then repeat the call with the same key: the receipt answers when it had landed.",
+        )
+    if isinstance(error, apsw.FullError):
+        return Unavailable(f"The disk under {name!r} is full.", nothing, "Free some space, then repeat the call.")
+    if isinstance(error, apsw.NotADBError | apsw.CorruptError):
+        return Damaged(
+            f"{name!r} is not a readable SQLite database: {error}.", nothing, "Restore it from a backup.",
+            table="", key="",
+        )  # fmt: skip
+    if isinstance(error, apsw.BusyError):
+        return Unavailable(
+            f"Another program keeps {name!r} locked.", nothing, "End that program's transaction, then repeat."
+        )
+    return Unavailable(f"SQLite cannot use {name!r}: {error}.", nothing, "Check the file and its disk.")

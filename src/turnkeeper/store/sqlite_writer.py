@@ -1,0 +1,254 @@
+"""Landing on SQLite: one writer connection, groups of waiting sets under one COMMIT, and what happens when one fails.
+
+A group is applied on the event loop, a savepoint a set, and its COMMIT goes to the worker's thread; the next group
+gathers meanwhile. A large group, and one that must wait for the file's lock, is applied in slices between which the loop
+breathes. The connection is touched by one of them at a time: never while a COMMIT runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from ..clock import Clock
+from ..errors import Unavailable
+from ..limits import GROUP_ROWS, GROUP_SETS
+from ..schema import Table
+from . import sql
+from .backend import Landed, Lost, Verdict, WriteSet
+from .sqlite_file import FOREIGN_LOCK_MS, Revisions, Worker, translated
+from .turnstile import Turnstile
+
+Waiting = tuple[WriteSet, "asyncio.Future[Verdict]"]
+
+
+class Writer:
+    """The one writer of a database in this process."""
+
+    def __init__(
+        self, path: Path, connection: apsw.Connection, tables: tuple[Table[Any], ...], *,
+        locks: Turnstile, worker: Worker, clock: Clock, landed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._path, self._connection, self._tables = path, connection, tables
+        self._locks, self._worker, self._clock, self._tell_landed = locks, worker, clock, landed
+        self._revisions = Revisions(tables)
+        self._by_kind = {t.root_kind: [u for u in tables if u.root_kind == t.root_kind] for t in tables}
+        self._inode = path.stat().st_ino
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Waiting] = deque()
+        self._busy = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def land(self, write_set: WriteSet) -> asyncio.Future[Verdict]:
+        """Queue a set; it is applied at once when the writer is free."""
+        decided: asyncio.Future[Verdict] = self._loop.create_future()
+        self._waiting.append((write_set, decided))
+        self._idle.clear()
+        if not self._busy:
+            self._next_group()
+        return decided
+
+    async def drained(self) -> None:
+        """Wait until nothing is queued or under way."""
+        await self._idle.wait()
+
+    def _next_group(self) -> None:
+        if not self._waiting:
+            self._busy = False
+            self._idle.set()
+            return
+        self._busy = True
+        group, rows = [self._waiting.popleft()], 0
+        rows = group[0][0].rows()
+        while self._waiting and len(group) < GROUP_SETS and rows + self._waiting[0][0].rows() <= GROUP_ROWS:
+            rows += self._waiting[0][0].rows()
+            group.append(self._waiting.popleft())
+        if rows > GROUP_ROWS or not self._locks.try_take():
+            self._spawn(self._land_slowly(group))
+            return
+        try:
+            self._begin()
+            verdicts = [_whole(self._apply(ws, len(group) > 1)) for ws, _ in group]
+            self._keep_seq()
+        except apsw.BusyError:
+            self._locks.give()
+            self._spawn(
+                self._land_slowly(group)
+            )  # a program that does not know our lock is writing: wait in the thread
+        except Exception as e:
+            self._spawn(self._recover(group, e))
+        else:
+            self._worker.start(self._commit, lambda error: self._committed(group, verdicts, error))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _begin(self) -> None:
+        try:
+            moved = self._path.stat().st_ino != self._inode
+        except FileNotFoundError:
+            moved = True
+        if moved:
+            raise Unavailable(
+                f"The database file {str(self._path)!r} was moved away or replaced while it was open.",
+                do="Put it back, or close this store and open another.",
+            )
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._seq = self._first_seq = self._connection.execute("SELECT seq FROM commits").get
+
+    def _keep_seq(self) -> None:
+        if self._seq != self._first_seq:
+            self._connection.execute("UPDATE commits SET seq = ?", (self._seq,))
+
+    def _wait_and_begin(self) -> None:
+        self._locks.take()
+        self._connection.set_busy_timeout(FOREIGN_LOCK_MS)
+        try:
+            self._begin()
+        finally:
+            self._connection.set_busy_timeout(0)
+
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
+        self._locks.give()
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(apsw.Error):  # it may be what an I/O error has done already
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        self._locks.give()
+
+    async def _land_slowly(self, group: list[Waiting]) -> None:
+        """Land a group that must wait for the file's lock, or is large: wait in the thread, apply in slices."""
+        try:
+            verdicts = await self._land_in_steps([ws for ws, _ in group])
+        except Exception as e:
+            await self._recover(group, e)
+        else:
+            self._committed(group, verdicts, None)
+
+    async def _land_in_steps(self, sets: Sequence[WriteSet]) -> list[Verdict]:
+        await self._worker.run(self._wait_and_begin)
+        verdicts: list[Verdict] = []
+        for ws in sets:
+            steps = self._apply(ws, len(sets) > 1)
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as done:
+                    verdicts.append(done.value)
+                    break
+                await asyncio.sleep(0)
+        self._keep_seq()
+        await self._worker.run(self._commit)
+        return verdicts
+
+    def _committed(self, group: list[Waiting], verdicts: list[Verdict], error: BaseException | None) -> None:
+        if error is not None:
+            self._spawn(self._recover(group, error))
+            return
+        for (_, decided), verdict in zip(group, verdicts, strict=True):
+            decided.set_result(verdict)
+        self._tell_landed()
+        self._next_group()
+
+    async def _recover(self, group: list[Waiting], error: BaseException) -> None:
+        """After an error the whole group is undone: try its sets one by one, so that only the guilty one fails."""
+        await self._worker.run(self._roll_back)
+        for ws, decided in group:
+            if len(group) > 1:
+                try:
+                    (verdict,) = await self._land_in_steps([ws])
+                except Exception as e:
+                    error = e
+                    await self._worker.run(self._roll_back)
+                else:
+                    decided.set_result(verdict)
+                    continue
+            decided.set_exception(translated(str(self._path), error))
+        self._next_group()
+
+    def _apply(self, ws: WriteSet, among_others: bool) -> Generator[None, None, Verdict]:
+        """Check a set and write its rows, a slice at a step; answer its verdict (by `return`)."""
+        c = self._connection
+        lost = self._refusal(ws)
+        if lost is not None:
+            return lost
+        self._seq += 1
+        if among_others:
+            c.execute("SAVEPOINT one")
+        try:
+            yield from self._write(ws, self._seq)
+        except apsw.ConstraintError as e:
+            c.execute("ROLLBACK TO one" if among_others else "ROLLBACK")
+            if not among_others:
+                c.execute("BEGIN IMMEDIATE")
+            self._seq -= 1
+            return self._constraint(ws, e)
+        finally:
+            if among_others and c.in_transaction:
+                c.execute("RELEASE one")
+        return Landed(self._seq)
+
+    def _refusal(self, ws: WriteSet) -> Lost | None:
+        if ws.deadline_us is not None and self._clock() > ws.deadline_us:
+            return Lost("deadline", "")
+        for claim in ws.claims:
+            if self._revisions.read(self._connection, claim.root) != claim.expected:
+                return Lost("root", claim.root)
+        return None
+
+    def _write(self, ws: WriteSet, seq: int) -> Iterator[None]:
+        c = self._connection
+        for root in ws.drops:
+            kind, _, name = root.partition(":")
+            for table in self._by_kind[kind]:
+                c.execute(sql.statements(table).drop, (name,))
+            c.execute("DELETE FROM roots WHERE root = ?", (root,))
+            yield
+        for claim in ws.claims:
+            if claim.written:
+                self._revisions.bump(c, claim.root, seq, new=not claim.expected or claim.root in ws.drops)
+        for table, keys in ws.deletes.items():
+            yield from self._many(sql.statements(table).delete, keys)
+        for table, rows in ws.updates.items():
+            made = sql.statements(table)
+            yield from self._many(made.update, [made.update_cells(row) for row in table.stamped(rows, seq)])
+        for table, rows in ws.inserts.items():
+            cells: Sequence[tuple[Any, ...]] = table.stamped(rows, seq)
+            if table.head:
+                cells = [(*row, seq) for row in cells]
+            yield from self._many(sql.statements(table).insert, cells)
+
+    def _many(self, statement: str, rows: Sequence[Sequence[Any]]) -> Iterator[None]:
+        for start in range(0, len(rows), GROUP_ROWS):
+            self._connection.executemany(statement, rows[start : start + GROUP_ROWS])
+            if start + GROUP_ROWS < len(rows):
+                yield
+
+    def _constraint(self, ws: WriteSet, error: apsw.ConstraintError) -> Lost:
+        for table, rows in ws.inserts.items():
+            for row in rows:
+                if self._connection.execute(sql.statements(table).get, table.key_of(row)).fetchone() is not None:
+                    return Lost("duplicate", table.name)
+        table_name = str(error).rpartition("failed: ")[2].partition(".")[0]
+        names = {f"index '{t.name}_only{i}'": t.name for t in self._tables for i in range(len(t.unique))}
+        return Lost("unique", names.get(table_name, table_name))
+
+
+def _whole(steps: Generator[None, None, Verdict]) -> Verdict:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
