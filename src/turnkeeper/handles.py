@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from .errors import AlreadyLanded, Fenced, Misuse, TurnkeeperError
 from .history import History
@@ -16,6 +16,7 @@ from .history.reading import ShownMessage
 from .kit.fenced import Claim, Ref
 from .kit.ownership import Ownership
 from .kit.receipts import request_digest
+from .kit.rooms import StoreScope
 from .records import PendingTurn, Take
 from .sessions import Sessions
 from .sessions.lifecycle import SessionInfo
@@ -24,18 +25,24 @@ from .turns import Turns
 from .turns.pending import Kind, LandedTurn, Request
 from .turns.play import Turn
 
-if TYPE_CHECKING:
-    from .api import Store
-
 LOG = logging.getLogger("turnkeeper.turns")
 Content = str | Sequence[Mapping[str, Any]]
 Play = Callable[[Turn], Awaitable[Any]]
 
 
+class Home(StoreScope, Protocol):
+    """What a handle needs of its store."""
+
+    ownership: Ownership
+
+    async def session_info(self, who: Ref) -> SessionInfo:
+        """Answer what is known of a session, with its status as people see it."""
+
+
 class Line:
     """The verbs that a session (its active take) and a take share."""
 
-    def __init__(self, scope: Store | Transaction, ref: Ref, take: int | None) -> None:
+    def __init__(self, scope: Home | Transaction, ref: Ref, take: int | None) -> None:
         self._scope, self._ref, self._take = scope, ref, take
         self._history = History(scope)
 
@@ -130,7 +137,7 @@ class TakeHandle(Line):
 class Session(Line):
     """One life of a session. `async with session` owns it until the block ends."""
 
-    def __init__(self, scope: Store | Transaction, ref: Ref) -> None:
+    def __init__(self, scope: Home | Transaction, ref: Ref) -> None:
         super().__init__(scope, ref, None)
 
     async def info(self) -> SessionInfo:
@@ -177,7 +184,7 @@ class Session(Line):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         await self._store().ownership.leave(self.session_id)
 
-    def _store(self) -> Store:
+    def _store(self) -> Home:
         if isinstance(self._scope, Transaction):
             raise Misuse("That needs the store's own handle, outside a transaction block.")
         return self._scope
@@ -194,7 +201,7 @@ class TurnBlock:
     the block becomes the pending turn's failure, with its input, and goes on to the caller.
     """
 
-    def __init__(self, store: Store, ref: Ref, request: Request, durable: bool) -> None:
+    def __init__(self, store: Home, ref: Ref, request: Request, durable: bool) -> None:
         self._store, self._ref, self._request, self._durable = store, ref, request, durable
         self._owning: Ownership = store.ownership
         self._turns = Turns(store)

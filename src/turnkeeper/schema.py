@@ -87,7 +87,7 @@ class Table(Generic[R]):
         self.order_of = {n: _getter([self.index[c] for c in o]) for n, o in self.orders.items()}
         self.root_prefix = f"{self.root_kind}:"
         self.root_cell: Callable[[Row], Any] = itemgetter(self.index[self.root_column])
-        self._root_in_key = key.index(self.root_column)
+        self.root_in_key = key.index(self.root_column)
         TABLE_OF[record] = self
 
     def _check(self) -> None:
@@ -105,7 +105,7 @@ class Table(Generic[R]):
 
     def root_of_key(self, key: Key) -> str:
         """Answer the id of the root the row with this key belongs to."""
-        return f"{self.root_prefix}{key[self._root_in_key]!s}"
+        return f"{self.root_prefix}{key[self.root_in_key]!s}"
 
     def root_of_prefix(self, order: str, prefix: tuple[Cell, ...]) -> str | None:
         """Answer the one root a scan stays in, or None when it crosses roots."""

@@ -20,7 +20,36 @@ RUNNABLE = ("README.md", "ARCHITECTURE.md")
 LANGUAGES = {"python", "sh", "console", "text", "json", "sql", "toml", "mermaid"}
 
 # The public names. A new one is a promise: add it here, in the documentation and in CHANGELOG.md.
-PUBLIC = ["open"]
+PUBLIC = [
+    "AlreadyLanded",
+    "Conflict",
+    "Damaged",
+    "Duplicate",
+    "Fenced",
+    "Gone",
+    "IncompatibleStore",
+    "Invalid",
+    "KeyReused",
+    "LandedTurn",
+    "Misuse",
+    "NestedTransactionError",
+    "NotAllowed",
+    "NotFound",
+    "OutcomeUnknown",
+    "RootStoreWriteInTransactionError",
+    "Session",
+    "SessionBusy",
+    "Store",
+    "TakeHandle",
+    "TooLarge",
+    "Turn",
+    "TurnBlock",
+    "TurnkeeperError",
+    "Tx",
+    "Unavailable",
+    "WrongSession",
+    "open",
+]
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from ..errors import Damaged, Invalid
-from ..kit.fenced import Who, look_up, ref_of
+from ..kit.fenced import Who, look_up, ref_of, root_of
 from ..records import MESSAGES, TAKES, Message, Take, Version
-from ..store.backend import Scan
+from ..store.backend import Get, Scan
 from ..store.transaction import Rows
 from .choosing import versions_of
 from .content import text_of
 from .ranges import versions_by_number
-from .state import find_message, take_and
+from .state import find_message, live_take, take_and
 
 
 class ShownMessage(msgspec.Struct, frozen=True):
@@ -47,24 +47,25 @@ async def messages(
     if last is not None and (type(last) is not int or last < 0):
         raise Invalid("`last` is a whole number from 0.", do="Give how many messages you want.", path="last")
     head, _ = await look_up(rows, who)
-    row, _ = await take_and(rows, head.session_id, head.active_take if take is None else take)
-    high = row.cursor - 1 if before is None else min(before, row.cursor) - 1
-    found = await _uncut(rows, row, high, last)
+    found = await _uncut(rows, head.session_id, head.active_take if take is None else take, before, last)
     contents = await versions_by_number(rows, head.session_id, (message.version for message in found))
     return [_shown(message, contents.get(message.version)) for message in found]
 
 
-async def _uncut(rows: Rows, take: Take, high: int, last: int | None) -> list[Message]:
-    """Read the newest uncut messages up to a position: a page at a time, as cut ones do not count."""
-    where = (take.session_id, take.take)
-    if last is None:
-        return [m for m in await rows.scan(MESSAGES, *where, high=high) if not m.cut]
+async def _uncut(rows: Rows, session_id: str, take: int, before: int | None, last: int | None) -> list[Message]:
+    """Read the newest uncut messages before a position: a page at a time, as cut ones do not count."""
+    high = None if before is None else before - 1
     found: list[Message] = []
-    while len(found) < last and high >= 0:
-        wanted = last - len(found)
-        page = await rows.scan(MESSAGES, *where, high=high, limit=wanted, reverse=True)
-        found += [m for m in page if not m.cut]
-        if len(page) < wanted:
+    while last is None or len(found) < last:
+        wanted = None if last is None else last - len(found)
+        row, page = await rows.fetch(
+            root_of(session_id),
+            Get(TAKES, (session_id, take)),
+            Scan(MESSAGES, prefix=(session_id, take), high=high, limit=wanted, reverse=True),
+        )
+        live_take(row, session_id, take)
+        found += [message for message in page if not message.cut]
+        if wanted is None or len(page) < wanted:
             break
         high = page[-1].position - 1
     return found[::-1]

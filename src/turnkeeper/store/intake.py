@@ -117,7 +117,7 @@ def cell(column: Column, value: Any, path: str) -> Cell:
     return _CELLS[column.kind](value, path)
 
 
-def key_cells(table: Table[Any], names: tuple[str, ...], values: Key) -> Key:
+def key_cells(table: Table[Any], names: tuple[str, ...], values: tuple[Any, ...]) -> Key:
     """Check the values of some key or order columns: a wrong type is an error here, not a row that is never found."""
     if len(values) > len(names):
         raise Invalid(f"{table.name} has {len(names)} columns there, not {len(values)}.", do="Give fewer values.")

@@ -12,7 +12,7 @@ Nothing here knows a database, an event loop or a session.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from ..schema import Key, Row, Table
@@ -31,7 +31,7 @@ class Overlay:
         self.base: dict[Table[Any], dict[Key, Row | None]] = {}
         self.revs: dict[str, int] = {}
         self.dropped: set[str] = set()
-        self._log: list[tuple[Table[Any], Key, Any] | Undo] = []
+        self._log: list[tuple[Table[Any], Sequence[Key], Sequence[Any] | None] | Undo] = []
         self._sorted: dict[tuple[Table[Any], str], tuple[int, list[Key], list[Row]]] = {}
         self._changes = 0
 
@@ -97,9 +97,26 @@ class Overlay:
         live = self.live.get(table)
         if live is None:
             live = self.live[table] = {}
-        self._log.append((table, key, live.get(key, UNKNOWN)))
+        self._log.append((table, (key,), (live.get(key, UNKNOWN),)))
         live[key] = row
         self._changes += 1
+
+    def add(self, table: Table[Any], rows: dict[Key, Row]) -> bool:
+        """Add new rows as one entry of the undo log; False, and nothing is added, when one is known to be there."""
+        live = self.live.get(table)
+        if live is None:
+            live = self.live[table] = {}
+        base = self.base.get(table)
+        if live or base or self.dropped:
+            for key in rows:
+                found = self.find(table, key)
+                if found is not None and found is not UNKNOWN:
+                    return False
+        previous = [live.get(key, UNKNOWN) for key in rows] if live else None
+        self._log.append((table, list(rows), previous))
+        live.update(rows)
+        self._changes += 1
+        return True
 
     def drop(self, root: str, tables: Iterable[Table[Any]]) -> None:
         """Forget everything of one root: own rows now, committed rows at the landing."""
@@ -122,16 +139,18 @@ class Overlay:
             if callable(entry):
                 entry()
                 continue
-            table, key, previous = entry
-            if previous is UNKNOWN:
-                del self.live[table][key]
-            else:
-                self.live[table][key] = previous
+            table, keys, before = entry
+            live = self.live[table]
+            for i, key in enumerate(keys):
+                if before is None or before[i] is UNKNOWN:
+                    del live[key]
+                else:
+                    live[key] = before[i]
             self._changes += 1
 
     def written_since(self, mark: int) -> list[tuple[Table[Any], Key]]:
         """List the keys written since `mark` that have a row now."""
-        keys = dict.fromkeys((e[0], e[1]) for e in self._log[mark:] if not callable(e))
+        keys = dict.fromkeys((e[0], key) for e in self._log[mark:] if not callable(e) for key in e[1])
         return [(t, k) for t, k in keys if self.live[t].get(k) is not None]
 
     def unchecked_since(self, mark: int) -> list[tuple[Table[Any], Key]]:
@@ -145,26 +164,33 @@ class Overlay:
         inserts: dict[Table[Any], list[Row]] = {}
         updates: dict[Table[Any], list[Row]] = {}
         deletes: dict[Table[Any], list[Key]] = {}
+        part: dict[Table[Any], list[Any]]
+        rows: list[Any]
         written = set(self.dropped)
         for table, live in self.live.items():
             base = self.base.get(table, {})
             new: list[Row] = []
+            changed: list[Row] = []
+            gone: list[Key] = []
+            last, root = None, ""
             for key, row in live.items():
-                root = table.root_of_key(key)
+                if key[table.root_in_key] != last:
+                    last, root = key[table.root_in_key], table.root_of_key(key)
                 below = None if root in self.dropped else base.get(key)
-                if row is None:
-                    if below is None:
+                if below is None:
+                    if row is None:
                         continue
-                    deletes.setdefault(table, []).append(key)
-                elif below is None:
                     new.append(row)
+                elif row is None:
+                    gone.append(key)
                 elif row != below:
-                    updates.setdefault(table, []).append(row)
+                    changed.append(row)
                 else:
                     continue
                 written.add(root)
-            if new:
-                inserts[table] = new
+            for part, rows in ((inserts, new), (updates, changed), (deletes, gone)):
+                if rows:
+                    part[table] = rows
         if not (inserts or updates or deletes or self.dropped):
             return None
         claims = tuple(RootClaim(root, self.revs[root], root in written) for root in sorted(touched))

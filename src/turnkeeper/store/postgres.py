@@ -123,7 +123,8 @@ class PostgresBackend:
             await c.execute(f"SELECT pg_advisory_xact_lock({self._functions.lock_class}, -1)")
             await self._bring_forward(c)
             there = await c.fetch(
-                "SELECT proname::text FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = $1", self.schema
+                "SELECT proname::text FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = $1",
+                self.schema,
             )
             for name, text in self._functions.texts.items():
                 if (name,) not in there:
@@ -188,7 +189,9 @@ class PostgresBackend:
         """Finish what is under way, then close every connection. Idempotent."""
         self._closed = True
         while self._tasks or self._sets or self._reads:
-            await asyncio.wait([*self._tasks, self._loop.create_task(asyncio.sleep(0.01))], return_when="FIRST_COMPLETED")
+            await asyncio.wait(
+                [*self._tasks, self._loop.create_task(asyncio.sleep(0.01))], return_when="FIRST_COMPLETED"
+            )
         for connection in [link.c for link in self._free] + ([self._ear] if self._ear else []):
             with suppress(Exception):
                 await connection.close(timeout=2)
@@ -316,7 +319,9 @@ class PostgresBackend:
             async with asyncio.timeout(PATIENCE_S):
                 await self._views.acquire()
         except TimeoutError as e:
-            raise Unavailable(f"{VIEWS} read views of {self.name!r} are open already.", do="End one of them first.") from e
+            raise Unavailable(
+                f"{VIEWS} read views of {self.name!r} are open already.", do="End one of them first."
+            ) from e
         try:
             link = await self._connect(self._url)
             try:
@@ -368,7 +373,9 @@ class PostgresBackend:
         self._tell()
 
     async def _taken(self, ws: WriteSet, error: Any) -> Verdict:
-        wanted = [Get(t, t.key_of(row)) for t, rows in ws.inserts.items() for row in rows if t.root_of(row) not in ws.drops]
+        wanted = [
+            Get(t, t.key_of(row)) for t, rows in ws.inserts.items() for row in rows if t.root_of(row) not in ws.drops
+        ]
         rows = await self._call(self._functions.call_read, self._wire.requests(wanted))
         if rows:
             return Lost("duplicate", wanted[min(row[0] for row in rows)].table.name)
@@ -444,7 +451,9 @@ class PostgresBackend:
 
     def _lost(self, error: BaseException) -> bool:
         state = getattr(error, "sqlstate", None)
-        return state.startswith(_LOST) if state else isinstance(error, OSError) and not isinstance(error, TurnkeeperError)
+        return (
+            state.startswith(_LOST) if state else isinstance(error, OSError) and not isinstance(error, TurnkeeperError)
+        )
 
     def _translated(self, error: BaseException, *, landing: bool = False) -> BaseException:
         """Turn a driver's error into ours: the one place where this backend does so."""
@@ -459,7 +468,9 @@ class PostgresBackend:
                     f"The connection to {self.name!r} was lost during a landing.", "It is wholly there or wholly absent.",
                     "Repeat the call with the same key: the receipt answers when it had landed.",
                 )  # fmt: skip
-            return Unavailable(f"{self.name!r} cannot be reached ({type(error).__name__}).", nothing, "Try again later.")
+            return Unavailable(
+                f"{self.name!r} cannot be reached ({type(error).__name__}).", nothing, "Try again later."
+            )
         if state in ("42703", "42P01"):
             return foreign(self.name)
         reason = next((text for start, text in _REASONS.items() if state.startswith(start)), "refused the call")
@@ -486,8 +497,12 @@ def split_url(url: str, schema: str | None) -> tuple[str, str, str]:
     query = dict(parse_qsl(parts.query))
     path = query.pop("search_path", "").split(",")[0].strip(' "')
     schema = schema or query.pop("schema", "") or path or "public"
-    shown = {k: v for k, v in query.items() if k in ("host", "port")} | ({} if schema == "public" else {"schema": schema})
-    name = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}{'?' if shown else ''}{urlencode(shown, safe='/')}"
+    shown = {k: v for k, v in query.items() if k in ("host", "port")} | (
+        {} if schema == "public" else {"schema": schema}
+    )
+    name = (
+        f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}{'?' if shown else ''}{urlencode(shown, safe='/')}"
+    )
     return parts._replace(query=urlencode(query)).geturl(), name, schema
 
 

@@ -81,7 +81,9 @@ class Wire:
             return _reader(request.table)(rows[0]) if rows else None
         if isinstance(request, Scan):
             read = _reader(request.table)
-            if len(request.prefix) == len(request.table.orders[request.order]) and (request.after or request.limit == 0):
+            if len(request.prefix) == len(request.table.orders[request.order]) and (
+                request.after or request.limit == 0
+            ):
                 return []
             return [read(row) for row in rows]
         numbers = tuple(int(cell or 0) for cell in rows[0]) if rows else (0,)

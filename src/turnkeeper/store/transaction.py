@@ -205,30 +205,41 @@ class Transaction(Rows):
     async def insert_many(self, records: Sequence[msgspec.Struct]) -> None:
         """Add records of any tables; one that cannot be kept leaves none of them."""
         self._check_live()
-        overlay, revs = self._overlay, self._overlay.revs
-        keyed: list[tuple[Table[Any], Key, Row]] = []
-        fresh: dict[str, None] = {}
-        for record in records:
-            table = TABLE_OF[type(record)]
-            row = codec(table).encode(record)
-            key = table.key_of(row)
-            root = table.root_of_key(key)
-            if root not in revs:
-                fresh[root] = None
-            keyed.append((table, key, row))
+        overlay = self._overlay
+        batches, fresh = self._encoded(records)
         if fresh:
             await self._rows([], touching=sorted(fresh))
         if self._careful:
-            await self._rows([Get(t, k) for t, k, _ in keyed if overlay.find(t, k) is UNKNOWN])
+            wanted = [(t, k) for t, rows in batches.items() for k in rows]
+            await self._rows([Get(t, k) for t, k in wanted if overlay.find(t, k) is UNKNOWN])
         mark = overlay.mark()
-        for table, key, row in keyed:
-            found = overlay.find(table, key)
-            if found is not None and found is not UNKNOWN:
+        for table, rows in batches.items():
+            if not overlay.add(table, rows):
                 overlay.rewind(mark)
                 raise _duplicate(table)
-            overlay.put(table, key, row)
         if self._careful:
             await self._check_unique(mark)
+
+    def _encoded(self, records: Sequence[msgspec.Struct]) -> tuple[dict[Table[Any], dict[Key, Row]], set[str]]:
+        """Answer the records as rows by table and key, and their roots whose revision is not known yet."""
+        batches: dict[Table[Any], dict[Key, Row]] = {}
+        fresh: set[str] = set()
+        kind, last = None, None
+        for record in records:
+            if type(record) is not kind:
+                kind, last = type(record), None
+                table = TABLE_OF[kind]
+                encode, rows = codec(table).encode, batches.setdefault(table, {})
+            row = encode(record)
+            key = table.key_of(row)
+            if key in rows:
+                raise _duplicate(table)
+            rows[key] = row
+            if key[table.root_in_key] != last:
+                last, root = key[table.root_in_key], table.root_of_key(key)
+                if root not in self._overlay.revs:
+                    fresh.add(root)
+        return batches, fresh
 
     async def update(self, record: msgspec.Struct, *, expect: msgspec.Struct | Mapping[str, Any]) -> bool:
         """Replace the row with the record's key if it still is as expected; say whether it was.

@@ -248,8 +248,7 @@ def _losses_of(imported: Imported, index: int) -> list[Loss]:
     return [
         loss
         for loss in imported.losses
-        if (loss.where.get("conversation") == ids[index])
-        or (index == 0 and loss.where.get("conversation") not in ids)
+        if (loss.where.get("conversation") == ids[index]) or (index == 0 and loss.where.get("conversation") not in ids)
     ]
 
 

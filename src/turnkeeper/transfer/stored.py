@@ -45,7 +45,9 @@ async def stored(rows: Rows, who: Who) -> Imported:
         (header.title if header is not None else None) or "",
         tuple(
             [
-                await _take(rows, take, rest.get(f"take.{take.take}", {}), versions, active=take.take == head.active_take)
+                await _take(
+                    rows, take, rest.get(f"take.{take.take}", {}), versions, active=take.take == head.active_take
+                )
                 for take in takes
                 if not take.deleted
             ]
@@ -65,7 +67,8 @@ async def _take(
     wanted = {number for message in found for number in versions_of(message)} - versions.keys()
     for number, version in (await versions_by_number(rows, take.session_id, wanted)).items():
         versions[number] = ImportedVersion(version.parts, version.meta or {}, version.extra or {}, version.created_at)
-    variables = rest.get("variables") or (await scene_state(rows, take.session_id, take=take.take))[VARS]
+    state = await scene_state(rows, take.session_id, take=take.take)
+    variables = {**rest.get("variables", {}), **state[VARS]}
     messages = tuple(_message(message, versions) for message in found)
     return ImportedTake(take.name or "", messages, variables, rest.get("extra", {}), active)
 

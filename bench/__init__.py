@@ -1,0 +1,1 @@
+"""The benchmark: the unchanged floor and us, doing the same work in one run."""

@@ -1,0 +1,105 @@
+"""`turnkeeper import`: a foreign file into the store, and a report of what is in the store then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+from rich.text import Text
+
+from ..api import Store
+from ..errors import Invalid
+from ..transfer import ImportReport, sillytavern
+from ..transfer.imported import Imported, Loss, summary
+from . import screen
+from .finding import shorten
+
+_CHUNK = 1 << 20
+
+
+def read_file(path: Path) -> Imported:
+    """Read a chat file. Raises Invalid for one that holds no chat, TooLarge for a line above the reader's limit."""
+    with path.open("rb") as file:
+        looks = sillytavern.sniff(file.read(_CHUNK))
+        file.seek(0)
+        imported = sillytavern.read(path.name, _chunks(file))
+    holds = any(take.messages for session in imported.sessions for take in session.takes)
+    if imported.sessions and not holds and not looks:
+        raise Invalid(
+            f"{path.name} holds no chat that can be read.", do="Choose a SillyTavern chat, a .jsonl file.", path=path.name
+        )
+    return imported
+
+
+def _chunks(file: Any) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK):
+        yield chunk
+
+
+async def import_file(store: Store, imported: Imported, *, space: str, as_json: bool) -> None:
+    """Land what was read, read it back from the store, and print that."""
+    reports = await store.transfer.import_chat(imported, space=space)
+    stored = [await store.transfer.stored(report.session_id) for report in reports]
+    losses = tuple(loss for one in stored for loss in one.losses) if stored else imported.losses
+    whole = replace(imported, sessions=tuple(session for one in stored for session in one.sessions), losses=losses)
+    if as_json:
+        screen.print_json(_described(store, whole, reports))
+    else:
+        _print(whole, reports)
+
+
+def _described(store: Store, whole: Imported, reports: list[ImportReport]) -> dict[str, Any]:
+    described = summary(whole)
+    for session, report in zip(described["sessions"], reports, strict=True):
+        session.update(session_id=report.session_id, added=report.added)
+    described["loss_report"] = [
+        {"kind": loss.kind, "where": loss.where, "action": loss.action} for loss in whole.losses
+    ]
+    return {
+        "store": store.name,
+        "added": sum(report.added for report in reports),
+        "session_ids": [report.session_id for report in reports],
+        **described,
+    }
+
+
+def _print(whole: Imported, reports: list[ImportReport]) -> None:
+    out = screen.console()
+    described = summary(whole)["sessions"]
+    short = shorten([report.session_id for report in reports])
+    for session, report in zip(described, reports, strict=True):
+        takes = session["takes"]
+        counts = [
+            count(sum(take["messages"] for take in takes), "message"),
+            count(session["versions_total"], "version"),
+            count(len(takes), "take"),
+        ]
+        first = "Imported " if report.added else "Already here: "
+        title = screen.fit(session["title"], out.width - len(first))
+        out.print(Text.assemble((first, "green" if report.added else "yellow"), (title, "bold")))
+        screen.paragraph(out, f"{', '.join(counts)}; session {short[report.session_id]}", indent=2)
+    if not reports:
+        out.print("Nothing to import: the file is empty.")
+    _print_losses(out, whole.losses)
+
+
+def _print_losses(out: Any, losses: tuple[Loss, ...]) -> None:
+    if not losses:
+        return
+    kinds: dict[tuple[str, str], list[Loss]] = {}
+    for loss in losses:
+        kinds.setdefault((loss.kind, loss.action), []).append(loss)
+    out.print()
+    out.print("What you should know:", style="bold")
+    for (kind, action), group in kinds.items():
+        places = [f"line {loss.where['line']}" for loss in group[:3] if "line" in loss.where]
+        more = f" and {len(group) - 3} more" if len(group) > 3 else ""
+        place = f" ({', '.join(places)}{more})" if places else ""
+        screen.paragraph(out, f"{kind.replace('_', ' ')}: {action}{place}", indent=2)
+
+
+def count(number: int, noun: str) -> str:
+    """Answer a number with its noun: "1 take", "3 takes"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
