@@ -14,8 +14,8 @@ ROUNDS = 3
 
 async def postgres(turns: int = 60) -> list[Figure]:
     """32 sessions side by side on two connections, and one alone."""
-    with server() as url:
-        async with turnkeeper.open(fresh_schema_url(url), connections=2) as store:
+    with server() as running:
+        async with turnkeeper.open(fresh_schema_url(running.url), connections=2) as store:
             backend = store._engine.backend
             players = [await Player.create(store) for _ in range(32)]
             lone = await Player.create(store)

@@ -96,10 +96,11 @@ async def play_session(session: Session, ledger: Ledger, turns: int, seed: int, 
     """Play one session: mostly plain turns, and every other kind now and then."""
     chance = random.Random(seed)
     line: Line = session
+    replied = False
     for number in range(first, first + turns):
         key = f"{session.session_id}-{number}"
         kind = chance.random()
-        if kind < 0.1 and number > first:
+        if kind < 0.1 and replied:
             await ledger.play(line, key, regenerate=True)
         elif kind < 0.2:
             await ledger.play(line, key, fail=True)
@@ -111,6 +112,7 @@ async def play_session(session: Session, ledger: Ledger, turns: int, seed: int, 
             line = forked if kind < 0.22 else session
         else:
             await ledger.play(line, key, tools=kind < 0.35)
+            replied = True
 
 
 async def play_story(store: Store, ledger: Ledger, *, sessions: int = 8, turns: int = 300, seed: int = 1) -> None:
@@ -129,6 +131,8 @@ def faults_of_file(database: Path, ledger: Ledger, moment: int = 0) -> list[str]
         checked = connection.pragma("integrity_check")
         faults = [] if checked == "ok" else [f"integrity: {checked}"]
         tables = {table.name: list(_read(connection, table)) for table in TABLES}
+    except apsw.Error as error:
+        return [f"integrity: {error}"]
     finally:
         connection.close()
     return faults + list(_compared(tables, ledger, moment))

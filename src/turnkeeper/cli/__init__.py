@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from .. import __version__
 from ..errors import TurnkeeperError
 from . import screen
 from .exits import exit_code
@@ -40,7 +41,7 @@ class Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": screen.COLUMNS},
     epilog="\b\nStart with:\n  turnkeeper demo\n  turnkeeper import chat.jsonl --store story.db",
 )
-@click.version_option(package_name="turnkeeper", message="turnkeeper %(version)s")
+@click.version_option(__version__, message="turnkeeper %(version)s")
 def commands() -> None:
     """Turnkeeper keeps an AI's turns.
 
@@ -62,9 +63,9 @@ def in_store(command: F) -> F:
 
 def take_option(command: F) -> F:
     """Give a command its `--take`."""
-    return click.option(
-        "--take", type=int, metavar="N", help="The take to read; default: the one the session shows."
-    )(command)
+    return click.option("--take", type=int, metavar="N", help="The take to read; default: the one the session shows.")(
+        command
+    )
 
 
 def run(url: str, work: Callable[[Any], Awaitable[None]], *, create: bool = False) -> None:
@@ -126,7 +127,7 @@ def show(session: str, url: str, as_json: bool, take: int | None, last: int | No
 @in_store
 @click.option("--all", "everything", is_flag=True, help="A line for every message.")
 def tree(session: str, url: str, as_json: bool, everything: bool) -> None:
-    """Draw the takes of SESSION, the versions of its messages, and which of all that is shown."""
+    """Draw the takes and versions of SESSION, and what is shown."""
     from .tree import show_tree
 
     run(url, lambda store: show_tree(store, session, everything=everything, as_json=as_json))
@@ -159,9 +160,10 @@ def delete(session: str, url: str, as_json: bool, yes: bool) -> None:
 @click.option("--store", "path", metavar="PATH", help="Where to make the demo's file; it must not exist yet.")
 @click.option("--fast", is_flag=True, help="Without pauses.")
 def demo(path: str | None, fast: bool) -> None:
-    """Watch a story being kept: versions, state, forks, retries, and a kill -9.
+    """Watch a story being kept, through a kill -9.
 
-    Half a minute. It makes one file, turnkeeper-demo.db in this folder, and never touches one that is there already.
+    Versions, state that follows them, a fork, a retry, a killed process: half a minute. It makes one file,
+    turnkeeper-demo.db in this folder, and never touches one that is there already.
     """
     from .demo import show_demo
 

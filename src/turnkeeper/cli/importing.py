@@ -28,7 +28,9 @@ def read_file(path: Path) -> Imported:
     holds = any(take.messages for session in imported.sessions for take in session.takes)
     if imported.sessions and not holds and not looks:
         raise Invalid(
-            f"{path.name} holds no chat that can be read.", do="Choose a SillyTavern chat, a .jsonl file.", path=path.name
+            f"{path.name} holds no chat that can be read.",
+            do="Choose a SillyTavern chat, a .jsonl file.",
+            path=path.name,
         )
     return imported
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..api import Store
 from ..clock import iso
-from ..errors import Invalid
+from ..errors import SessionBusy
 from ..history.reading import ShownMessage
 from ..records import Take
 from ..sessions.lifecycle import SessionInfo
@@ -57,7 +57,7 @@ async def list_sessions(store: Store, *, space: str, limit: int, as_json: bool) 
         return
     short = shorten([info.session_id for info in found])
     wide = max(map(len, short.values()))
-    room = out.width - wide - 36
+    room = out.width - wide - 37
     out.print(Text(f"{'session':{wide}}  {pad('title', room)}  takes  messages  last activity", style="dim"))
     for info, of in zip(found, takes, strict=True):
         out.print(
@@ -135,7 +135,9 @@ def _print_message(out: Any, message: ShownMessage) -> None:
     style = "bold green" if message.role == "user" else "bold magenta" if message.role == "assistant" else "bold"
     behind = "  ".join(mark for mark in marks if mark)
     name = screen.fit(speaker(message), out.width - 7 - len(behind))
-    out.print(Text.assemble((f"{message.position:>3}  ", "dim"), (name, style), ("  " + behind if behind else "", "dim")))
+    out.print(
+        Text.assemble((f"{message.position:>3}  ", "dim"), (name, style), ("  " + behind if behind else "", "dim"))
+    )
     for part in message.parts:
         kind = part.get("type")
         if kind == "text":
@@ -186,10 +188,12 @@ async def delete_session(store: Store, name: str, *, yes: bool, as_json: bool) -
     if not yes and sys.stdin.isatty() and sys.stdout.isatty() and not as_json:
         click.confirm(f"Erase {title!r} ({info.session_id}) with everything in it?", abort=True)
     if info.status == "running":
-        raise Invalid(
-            f"Session {info.session_id!r} is running; somebody would lose a turn.", "Nothing was erased.",
+        raise SessionBusy(
+            f"Session {info.session_id!r} is owned by a program that is alive; it would lose its turn.",
+            "Nothing was erased.",
             "Stop that program first, or wait for it.",
-        )  # fmt: skip
+            session_id=info.session_id,
+        )
     await session.delete()
     if as_json:
         screen.print_json({"deleted": info.session_id, "title": info.title})

@@ -116,34 +116,35 @@ def _versions(forest: Forest) -> int:
     return sum(message.versions for message in own)
 
 
-def print_forest(out: Any, forest: Forest, *, everything: bool = False) -> None:
-    """Draw all takes of a session."""
+def print_forest(out: Any, forest: Forest, *, everything: bool = False, short: bool = False) -> None:
+    """Draw all takes of a session: each message, or the notable ones, or (`short`) only ends and forks."""
     messages = sum(1 for b in forest.branches.values() for m in b.messages if m.position >= b.first_own)
     counts = (count(len(forest.branches), "take"), count(messages, "message"), count(_versions(forest), "version"))
     print_title(out, forest.info, ", ".join(counts))
     for branch in forest.roots:
         out.print()
-        _Drawing(out, forest, everything).draw(branch, "")
+        _Drawing(out, forest, everything, short).draw(branch, "")
 
 
 class _Drawing:
     """Draws one take after another, each child below the message it was forked after."""
 
-    def __init__(self, out: Any, forest: Forest, everything: bool) -> None:
-        self._out, self._forest, self._everything = out, forest, everything
+    def __init__(self, out: Any, forest: Forest, everything: bool, short: bool) -> None:
+        self._out, self._forest, self._everything, self._short = out, forest, everything, short
         names = [speaker(m) for b in forest.branches.values() for m in b.messages]
         self._name = min(_NAME, max(map(cell_len, names), default=0))
         self._digits = max(len(str(b.take.cursor - 1)) for b in forest.branches.values())
 
-    def draw(self, branch: Branch, before: str) -> None:
-        """Draw a take, its own messages, and the takes forked from it."""
+    def draw(self, branch: Branch, before: str, stem: str = "") -> None:
+        """Draw a take, its own messages, and the takes forked from it; `stem` is the line it hangs from."""
         until = self._forest.shown_until.get(branch.take.take, 0)
-        self._head(branch, before)
+        self._head(branch, before + (f"{stem} ╰─ " if stem else ""))
+        before += f"{stem}    " if stem else ""
         by_position: dict[int, list[Branch]] = {}
         for child in branch.children:
             by_position.setdefault(child.first_own - 1, []).append(child)
         for child in by_position.pop(-1, []):
-            self.draw(child, before + f"{_line(until > 0)}   ")
+            self.draw(child, before, _line(until > 0))
         own = [m for m in branch.messages if m.position >= branch.first_own]
         for group in self._groups(own, by_position):
             last = group[-1]
@@ -153,14 +154,16 @@ class _Drawing:
             else:
                 self._print(before, heavy, self._message(last, heavy, len(before)))
             for child in by_position.get(last.position, []):
-                self.draw(child, before + f"{_line(last.position + 1 < until)}   ")
+                self.draw(child, before, _line(last.position + 1 < until))
 
     def _head(self, branch: Branch, before: str) -> None:
         take = branch.take
         active = take.take == self._forest.info.active_take
         what = f"take {take.take}"
         where = f" from {take.parent_position}" if branch.first_own else ""
-        kind = {"fork": f", forked{where}", "regenerate": f", another reply{where}", "import": "", "main": ""}[take.kind]
+        kind = {"fork": f", forked{where}", "regenerate": f", another reply{where}", "import": "", "main": ""}[
+            take.kind
+        ]
         differs = self._differs(branch)
         text = Text.assemble(
             (what, "bold"), f" {screen.fit(take.name, 30)!r}" if take.name else "", (kind + differs, "dim"),
@@ -179,12 +182,13 @@ class _Drawing:
 
     def _groups(self, own: list[ShownMessage], forks: dict[int, list[Branch]]) -> list[list[ShownMessage]]:
         """Put plain messages in the middle of a long take together."""
-        if self._everything or len(own) <= 12:
+        if self._everything or (len(own) <= 12 and not self._short):
             return [[message] for message in own]
         groups: list[list[ShownMessage]] = []
         plain: list[ShownMessage] = []
         for i, message in enumerate(own):
-            if message.versions == 1 and message.position not in forks and 0 < i < len(own) - 2:
+            kept = message.position in forks or not 0 < i < len(own) - (4 if self._short else 2)
+            if not kept and (message.versions == 1 or self._short):
                 plain.append(message)
                 continue
             groups += [plain] if len(plain) > 2 else [[one] for one in plain]

@@ -23,7 +23,7 @@ from ..records import OWNERS, PENDING_TURNS, SESSIONS, Owner, Session
 from ..store.backend import Get, Scan
 from ..store.engine import Engine
 from ..store.transaction import Rows, Transaction
-from .fenced import Claim, Ref, Who, enter, look_up, ref_of, root_of, set_context_claim
+from .fenced import Claim, Ref, Who, look_up, ref_of, root_of, set_context_claim
 from .rooms import StoreScope
 
 LOG = logging.getLogger("turnkeeper.ownership")
@@ -114,7 +114,7 @@ class Ownership:
         return Claim(head.session_id, head.instance_id, mine.run_epoch)
 
     def _alive(self, owner_id: str, owner: Owner | None, now_us: int) -> bool:
-        if self._engine.backend.owner_alive(owner_id) is False:
+        if self._engine.backend.owners.alive(owner_id) is False:
             return False
         return owner is not None and owner.lease_until > now_us
 
@@ -164,7 +164,7 @@ class Ownership:
         async with self._registering:  # the first turns of several sessions may start at once
             if self._heart is not None and not self._heart.done():
                 return
-            self._engine.backend.hold_owner(self.owner_id)
+            self._engine.backend.owners.hold(self.owner_id)
             await self._scope.transact(self._renew)
             self._heart = asyncio.create_task(self._beat(), name="turnkeeper-heartbeat")
 
@@ -199,7 +199,7 @@ class Ownership:
                 await self.release(session_id)
             await self._scope.transact(lambda tx: tx.delete(OWNERS, self.owner_id))
         finally:
-            self._engine.backend.release_owner(self.owner_id)
+            self._engine.backend.owners.release(self.owner_id)
 
 
 def _busy(head: Session, owner: Owner | None) -> SessionBusy:
@@ -212,19 +212,3 @@ def _busy(head: Session, owner: Owner | None) -> SessionBusy:
         owner=label,
         lease_until=until,
     )
-
-
-async def entered_by_owner(
-    tx: Transaction, who: Who, claim: Claim | None, *wanted: Get | Scan
-) -> tuple[Session, list[Any]]:
-    """Enter a session to advance it. Without a claim that is allowed only while no owner holds it (decision 46)."""
-    head, answers = await enter(tx, who, *wanted, epoch=claim.epoch if claim is not None else None)
-    if claim is None and head.owner is not None:
-        raise SessionBusy(
-            f"Session {head.session_id!r} is owned; this writer has no claim on it.",
-            do="Claim the session first.",
-            session_id=head.session_id,
-            owner=str(head.owner),
-            lease_until=0,
-        )
-    return head, answers

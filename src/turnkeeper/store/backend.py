@@ -121,6 +121,19 @@ class Reader(Protocol):
         """Answer all requests from one committed state, in their order."""
 
 
+class Owners(Protocol):
+    """Who can be shown to live."""
+
+    def hold(self, owner_id: str) -> None:
+        """Keep a mark that ends with this process."""
+
+    def release(self, owner_id: str) -> None:
+        """Take it away."""
+
+    def alive(self, owner_id: str) -> bool | None:
+        """Say whether an owner is provably there (True) or gone (False); None: cannot tell."""
+
+
 class Backend(Reader, Protocol):
     """One open database. It belongs to one event loop."""
 
@@ -128,6 +141,10 @@ class Backend(Reader, Protocol):
     """`memory`, `sqlite` or `postgres`: for messages, never for decisions."""
     name: str
     """The url without user and password."""
+
+    @property
+    def owners(self) -> Owners:
+        """Marks that end with their process, so that others can tell when an owner is gone."""
 
     async def open(self) -> None:
         """Connect, create or migrate. Raises Unavailable, or IncompatibleStore for a newer or foreign database."""
@@ -147,15 +164,6 @@ class Backend(Reader, Protocol):
 
     async def watch(self, after: int, timeout_s: float) -> int:
         """Wait until something landed after commit sequence `after`, or the time is up; answer the newest sequence."""
-
-    def owner_alive(self, owner_id: str) -> bool | None:
-        """Say whether the process behind an owner token is provably there (True) or gone (False); None: cannot tell."""
-
-    def hold_owner(self, owner_id: str) -> None:
-        """Keep a mark that ends with this process, so that others can tell when the owner is gone."""
-
-    def release_owner(self, owner_id: str) -> None:
-        """Take that mark away."""
 
     async def close(self) -> None:
         """Finish what is under way and let go of everything. Idempotent."""

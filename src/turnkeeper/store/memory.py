@@ -17,6 +17,7 @@ from ..clock import Clock
 from ..schema import Key, Row, Table
 from .backend import Answer, Get, Landed, Lost, Measure, Reader, Request, RootRev, Scan, Verdict, WriteSet, bytes_of
 from .overlay import bounds
+from .owners import OpenOwners
 
 
 class Partition:
@@ -136,7 +137,7 @@ class MemoryBackend:
         self._shared: set[int] = set()  # ids of partitions an open view may still hold
         self._views = 0
         self._landed = asyncio.Event()
-        self._owners: set[str] = set()
+        self.owners = OpenOwners(of_others=False)
 
     async def open(self) -> None:
         """Nothing to connect to."""
@@ -247,18 +248,6 @@ class MemoryBackend:
             except TimeoutError:
                 pass
         return self._seq
-
-    def owner_alive(self, owner_id: str) -> bool | None:
-        """An owner of this memory is alive while its handle is open."""
-        return owner_id in self._owners
-
-    def hold_owner(self, owner_id: str) -> None:
-        """Remember an open handle."""
-        self._owners.add(owner_id)
-
-    def release_owner(self, owner_id: str) -> None:
-        """Forget a closed handle."""
-        self._owners.discard(owner_id)
 
     async def close(self) -> None:
         """Nothing to let go of: the rows go with the object."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -22,6 +22,7 @@ from ..limits import GROUP_ROWS, GROUP_SETS, SCAN_INLINE_ROWS
 from . import sql
 from .backend import Answer, Get, Lost, Reader, Request, Scan, Verdict, WriteSet
 from .migrations import Plan, foreign
+from .owners import OpenOwners
 from .postgres_functions import Functions
 from .postgres_wire import Asked, Newest, ServerTime, Wire
 
@@ -31,10 +32,10 @@ PATIENCE_S = 4.0
 VIEWS = 4
 """Read views open at once, each on a connection of its own."""
 STALL_S = 30.0
+_LATE_S = 0.05
 
 Landing = tuple[WriteSet, "asyncio.Future[Verdict]"]
 Asking = tuple[Sequence[Asked], "asyncio.Future[list[Answer]]", float]
-_OWNERS: set[str] = set()  # of this process's open handles
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05", "53300")
 _REASONS = {
     "28": "refuses the login",
@@ -91,12 +92,13 @@ class PostgresBackend:
         self._free: list[Link] = []
         self._views = asyncio.Semaphore(VIEWS)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pumping = self._closed = False
+        self._starting = False
+        self._late: asyncio.TimerHandle | None = None
         self._landed = asyncio.Event()
         self._ear: Any = None
         self._hearing = asyncio.Lock()
         self._behind_since: float | None = None
-        self._owners: set[str] = set()
+        self.owners = OpenOwners(of_others=None)
         self.round_trips = 0
 
     # opening and closing
@@ -187,7 +189,6 @@ class PostgresBackend:
 
     async def close(self) -> None:
         """Finish what is under way, then close every connection. Idempotent."""
-        self._closed = True
         while self._tasks or self._sets or self._reads:
             await asyncio.wait(
                 [*self._tasks, self._loop.create_task(asyncio.sleep(0.01))], return_when="FIRST_COMPLETED"
@@ -196,38 +197,45 @@ class PostgresBackend:
             with suppress(Exception):
                 await connection.close(timeout=2)
         self._free, self._ear = [], None
-        for owner_id in list(self._owners):
-            self.release_owner(owner_id)
 
     # the line in front of the connections
 
     def _soon(self) -> None:
-        if not self._pumping:
-            self._pumping = True
-            self._loop.call_soon(self._pump)  # what other tasks bring in this round of the loop travels along
-
-    def _pump(self) -> None:
-        self._pumping = False
-        while True:
-            if self._sets and self._busy < self._connections:
-                work = self._land(self._group())
-            elif self._reads and self._busy < self._connections + (self._loop.time() - self._reads[0][2] > 0.05):
-                work = self._answer(self._batch())
-            else:
-                break
+        """Have a worker look at what waits, in the next round of the loop: what others bring in this one goes along."""
+        if not self._starting and (self._busy < self._connections or self._read_is_late()):
+            self._starting = True
             self._busy += 1
-            task = self._loop.create_task(self._do(work))
+            task = self._loop.create_task(self._work())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        if self._reads and self._busy == self._connections:
-            self._loop.call_later(0.06, self._pump)
+        elif self._reads and self._late is None:
+            self._late = self._loop.call_later(_LATE_S, self._look_for_late)
 
-    async def _do(self, work: Coroutine[Any, Any, None]) -> None:
+    def _read_is_late(self) -> bool:
+        """Say whether a read has waited behind landings for too long: one connection more than usual is for those."""
+        return (
+            bool(self._reads) and self._busy == self._connections and self._loop.time() - self._reads[0][2] >= _LATE_S
+        )
+
+    def _look_for_late(self) -> None:
+        self._late = None
+        if self._reads:
+            self._soon()
+
+    async def _work(self) -> None:
+        self._starting = False
         try:
-            await work
+            while self._sets or self._reads:
+                work = (
+                    self._answer(self._batch()) if self._read_is_late() or not self._sets else self._land(self._group())
+                )
+                if self._sets or self._reads:
+                    self._soon()
+                await work
+                if self._busy > self._connections:
+                    break
         finally:
             self._busy -= 1
-            self._pump()
 
     def _group(self) -> list[Landing]:
         """Take the sets that can land in one call: none writes a root that another one touches."""
@@ -309,7 +317,7 @@ class PostgresBackend:
         parts: list[list[Any]] = [[] for _ in requests]
         for count, (n, cells) in enumerate(rows):
             parts[n].append(cells)
-            if not count % SCAN_INLINE_ROWS:
+            if count and not count % SCAN_INLINE_ROWS:
                 await asyncio.sleep(0)
         return [self._wire.answer(request, part) for request, part in zip(requests, parts, strict=True)]
 
@@ -431,23 +439,9 @@ class PostgresBackend:
                 try:
                     self._ear = (await self._connect(self._listen_url, patience_s=0)).c
                     await self._ear.add_listener(self._functions.channel, self._tell)
-                except Exception:  # noqa: BLE001 - polling goes on without it
+                except Exception:
                     return False
         return True
-
-    def owner_alive(self, owner_id: str) -> bool | None:
-        """Say True for handles of this process; of others only their leases tell."""
-        return True if owner_id in _OWNERS else None
-
-    def hold_owner(self, owner_id: str) -> None:
-        """Remember an open handle of this process."""
-        self._owners.add(owner_id)
-        _OWNERS.add(owner_id)
-
-    def release_owner(self, owner_id: str) -> None:
-        """Forget it."""
-        self._owners.discard(owner_id)
-        _OWNERS.discard(owner_id)
 
     def _lost(self, error: BaseException) -> bool:
         state = getattr(error, "sqlstate", None)

@@ -27,13 +27,9 @@ SLOTS = 64
 BUCKETS = 1024
 """Roots that come into being are locked by the remainder of a hash: any number of them needs at most this many locks."""
 
-SETTINGS = " ".join(
-    f"SET {name} = {value}"
-    for name, value in {
-        "plan_cache_mode": "force_generic_plan", "jit": "off", "extra_float_digits": "1", "enable_seqscan": "off",
-        "enable_bitmapscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_sort": "off",
-    }.items()
-)  # fmt: skip
+_PLANS = "SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off"
+_READS = _PLANS + " SET enable_bitmapscan = off SET enable_sort = off SET extra_float_digits = 1"
+_WRITES = _PLANS + " SET enable_hashjoin = off SET enable_mergejoin = off"
 NOW_US = "(extract(epoch FROM clock_timestamp()) * 1000000)::int8"
 _FROM_JSON = {
     "text": "({})",
@@ -147,7 +143,7 @@ class Functions:
         return f"SELECT v_n, ARRAY[{cells}]::text[] FROM {self._in(table.name)} AS t WHERE {' AND '.join(terms)}{tail}"
 
     def _read(self, answers: list[str]) -> str:
-        return f"""(v_requests jsonb) RETURNS TABLE (o_n int4, o_cells text[]) LANGUAGE plpgsql STABLE {SETTINGS} AS $tk$
+        return f"""(v_requests jsonb) RETURNS TABLE (o_n int4, o_cells text[]) LANGUAGE plpgsql STABLE {_READS} AS $tk$
 DECLARE r jsonb; v_n int4; v_shape int4;
 BEGIN
 FOR v_n IN 0 .. jsonb_array_length(v_requests) - 1 LOOP
@@ -170,31 +166,37 @@ END $tk$"""
         one = f"({self.lock_class}, (r ->> 0)::int4)"
         newline = "\n"
         return f"""(v_head jsonb, v_parts jsonb[], OUT o_first int8, OUT o_lost int4[], OUT o_why int4[], OUT o_what int4[])
-LANGUAGE plpgsql {SETTINGS} AS $tk$
-DECLARE r jsonb; v_rows jsonb := v_head -> 'rows'; v_a int4[]; v_b int4[]; v_ids text[]; v_xid int8; v_notify bool;
+LANGUAGE plpgsql {_WRITES} AS $tk$
+DECLARE r jsonb; v_list jsonb; v_part jsonb; v_i int4; v_a int4[]; v_b int4[]; v_ids text[]; v_xid int8; v_notify bool;
 BEGIN
 IF current_setting('transaction_isolation') <> 'read committed' THEN
   RAISE EXCEPTION 'landings need read committed' USING ERRCODE = '25001'; END IF;
 IF current_setting('synchronous_commit') = 'off' THEN PERFORM set_config('synchronous_commit', 'on', true); END IF;
-o_lost := '{{}}'; o_why := '{{}}'; o_what := '{{}}';
-FOR r IN SELECT x FROM jsonb_array_elements(v_head -> 'new') AS x LOOP
+v_list := v_head -> 'new';
+FOR v_i IN 0 .. jsonb_array_length(v_list) - 1 LOOP
+r := v_list -> v_i;
 IF (r ->> 1)::bool THEN PERFORM pg_advisory_xact_lock{one}; ELSE PERFORM pg_advisory_xact_lock_shared{one}; END IF;
 END LOOP;
-FOR r IN SELECT x FROM jsonb_array_elements(v_head -> 'locks') AS x LOOP
+v_list := v_head -> 'locks';
+FOR v_i IN 0 .. jsonb_array_length(v_list) - 1 LOOP
+r := v_list -> v_i;
 {_choose("(r ->> 0)::int4", locks)}
 END LOOP;
 IF v_head ? 'until' THEN
-SELECT coalesce(array_agg((x ->> 0)::int4), '{{}}') INTO v_a FROM jsonb_array_elements(v_head -> 'until') AS x
+SELECT array_agg((x ->> 0)::int4) INTO v_a FROM jsonb_array_elements(v_head -> 'until') AS x
  WHERE (x ->> 1)::int8 < coalesce((v_head ->> 'now')::int8, {NOW_US});
-o_lost := o_lost || v_a; o_why := o_why || array_fill(0, ARRAY[cardinality(v_a)]); o_what := o_what || v_a; END IF;
+o_lost := v_a; o_what := v_a; o_why := array_fill(0, ARRAY[cardinality(v_a)]); END IF;
 {newline.join(self._check(place) for place in places)}
-IF cardinality(o_lost) > 0 AND (SELECT count(DISTINCT x) FROM unnest(o_lost) AS x) = (v_head ->> 'sets')::int4 THEN
-  RETURN; END IF;
+IF o_lost IS NULL THEN o_lost := '{{}}';
+ELSIF (SELECT count(DISTINCT x) FROM unnest(o_lost) AS x) = (v_head ->> 'sets')::int4 THEN RETURN; END IF;
 v_xid := pg_current_xact_id()::text::int8;
 SELECT max(m.value) FILTER (WHERE m.name = 'seq_base')::int8 + {STRIDE} * v_xid, bool_or(m.name = 'notify')
  INTO o_first, v_notify FROM {self._in("store_meta")} AS m WHERE m.name IN ('seq_base', 'notify');
 {newline.join(self._drop(number, kind) for number, kind in enumerate(self.kinds))}
+v_list := v_head -> 'tables';
+FOREACH v_part IN ARRAY v_parts LOOP
 {newline.join(self._rows(number, table) for number, table in enumerate(self.tables))}
+END LOOP;
 {newline.join(self._bump(place) for place in places)}
 UPDATE {self._in("commits")} AS t SET seq = greatest(t.seq, o_first + (v_head ->> 'sets')::int4 - 1)
  WHERE t.slot = v_xid % {SLOTS};
@@ -204,11 +206,12 @@ END $tk$"""
     def _check(self, place: int) -> str:
         table, key, rev = self._root_row(place)
         return f"""IF v_head ? 'c{place}' THEN
-SELECT coalesce(array_agg(x.s), '{{}}'), coalesce(array_agg(x.n), '{{}}') INTO v_a, v_b FROM (
+SELECT array_agg(x.s), array_agg(x.n) INTO v_a, v_b FROM (
  SELECT (e.r ->> 0)::int4 AS s, (e.r ->> 1)::int4 AS n FROM jsonb_array_elements(v_head -> 'c{place}') AS e(r)
  LEFT JOIN {table} AS t ON t.{key} = {self._root_value(place, "e.r ->> 2")}
  WHERE coalesce(t.{rev}, 0) <> (e.r ->> 3)::int8) AS x;
-o_lost := o_lost || v_a; o_why := o_why || array_fill(1, ARRAY[cardinality(v_a)]); o_what := o_what || v_b; END IF;"""
+IF v_a IS NOT NULL THEN
+o_lost := o_lost || v_a; o_what := o_what || v_b; o_why := o_why || array_fill(1, ARRAY[cardinality(v_a)]); END IF; END IF;"""
 
     def _drop(self, number: int, kind: str) -> str:
         prefix = "'" + kind.replace("'", "''") + ":'"
@@ -219,7 +222,7 @@ o_lost := o_lost || v_a; o_why := o_why || array_fill(1, ARRAY[cardinality(v_a)]
             for root in [t.columns[t.index[t.root_column]]]
             for values in [f"ARRAY(SELECT {_from_json(root.kind, 'x')} FROM unnest(v_ids) AS x)"]
         ]
-        return f"""IF v_rows ? 'x{number}' THEN
+        return f"""IF v_head ? 'x{number}' THEN
 SELECT array_agg(e.r ->> 1) INTO v_ids FROM jsonb_array_elements(v_head -> 'x{number}') AS e(r) WHERE {_HOLDS};
 {" ".join(deletes)}
 DELETE FROM {self._in("roots")} AS t WHERE t.root = ANY (ARRAY(SELECT {prefix} || x FROM unnest(v_ids) AS x)); END IF;"""
@@ -236,11 +239,11 @@ DELETE FROM {self._in("roots")} AS t WHERE t.root = ANY (ARRAY(SELECT {prefix} |
         rev, first = (f", {q(sql.REV)}", f", o_first + {_SET}") if table.head else ("", "")
         changed += [f"{q(sql.REV)} = t.{q(sql.REV)} + 1"] if table.head else []
         update = f"UPDATE {name} AS t SET {', '.join(changed)} FROM {_each('u', number)} WHERE {same} AND {_HOLDS};"
-        return f"""IF v_rows ? 't{number}' THEN
-IF v_rows ? 'd{number}' THEN
+        return f"""IF v_list ? 't{number}' THEN
+IF v_part ? 'd{number}' THEN
 DELETE FROM {name} AS t USING {_each("d", number)} WHERE {gone} AND {_HOLDS}; END IF;
-IF v_rows ? 'u{number}' THEN {update if changed else "NULL;"} END IF;
-IF v_rows ? 'i{number}' THEN INSERT INTO {name} ({sql.names(table.names)}{rev})
+IF v_part ? 'u{number}' THEN {update if changed else "NULL;"} END IF;
+IF v_part ? 'i{number}' THEN INSERT INTO {name} ({sql.names(table.names)}{rev})
 SELECT {", ".join(values)}{first} FROM {_each("i", number)} WHERE {_HOLDS}; END IF;
 END IF;"""
 
@@ -296,7 +299,7 @@ def _stored(column: Column, place: int) -> str:
 
 
 def _each(kind: str, number: int) -> str:
-    return f"unnest(v_parts) AS p(d), jsonb_array_elements(p.d -> '{kind}{number}') AS e(r)"
+    return f"jsonb_array_elements(v_part -> '{kind}{number}') AS e(r)"
 
 
 def _choose(number: str, statements: list[str], first: int = 0) -> str:

@@ -100,7 +100,7 @@ class Wire:
         if until:
             head["until"] = until
         rows: dict[str, list[Any]] = {}
-        present: dict[str, None] = {}
+        present = dict[str, None]()
         for i, ws in enumerate(sets):
             for n, claim in enumerate(ws.claims):
                 place, name = self._root(claim.root)
@@ -109,16 +109,14 @@ class Wire:
                 head.setdefault(key, []).append(entry)
             for root in ws.drops:
                 kind, _, name = root.partition(":")
-                key = f"x{self._functions.kinds.index(kind)}"
-                present[key] = None
-                head.setdefault(key, []).append((i, name))
+                head.setdefault(f"x{self._functions.kinds.index(kind)}", []).append((i, name))
             for letter, part in (("d", ws.deletes), ("u", ws.updates), ("i", ws.inserts)):
                 for table, entries in part.items():
                     number, write = self._tables[table], _writer(table, letter == "d")
                     present[f"t{number}"] = None
                     rows.setdefault(f"{letter}{number}", []).extend(write(i, entry) for entry in entries)
-        head["rows"] = [*present, *rows]
-        return _encode(head).decode(), _parts(rows)
+        head["tables"] = list(present)
+        return _encode(head).decode(), _parts(sorted(rows.items(), key=lambda r: "dui".index(r[0][0])))
 
     def _bumps(self, i: int, ws: WriteSet) -> Iterator[tuple[str, Any]]:
         """Yield what becomes of the revision of every written root whose head's row is not written anyway."""
@@ -156,7 +154,7 @@ class Wire:
         """Read the answer of a landing call: the first reason counts, in the order all backends try them."""
         first, *failures = answer
         worst: dict[int, tuple[int, int]] = {}
-        for i, why, what in zip(*failures, strict=True):
+        for i, why, what in zip(*(column or () for column in failures), strict=True):
             worst[i] = min(worst.get(i, (why, what)), (why, what))
         verdicts: list[Verdict] = []
         for i, ws in enumerate(sets):
@@ -179,35 +177,33 @@ def _new(sets: Sequence[WriteSet]) -> list[tuple[int, bool]]:
     return sorted(buckets.items())
 
 
-def _parts(rows: dict[str, list[Any]]) -> list[str]:
-    parts: list[str] = []
-    open_part: list[str] = []
+def _parts(rows: list[tuple[str, list[Any]]]) -> list[str]:
+    parts: list[list[str]] = [[]]
     size = total = 0
-    for key, entries in rows.items():
-        texts: list[bytes] = []
-        for entry in entries:
-            text = _encode(entry)
+    for key, entries in rows:
+        for text in _pieces(entries):
             if size + len(text) > PART_BYTES and size:
-                parts.append(_document([*open_part, _member(key, texts)]))
-                open_part, texts, size = [], [], 0
-            texts.append(text)
+                parts.append([])
+                size = 0
+            parts[-1].append(f'"{key}":{text.decode()}')
             size += len(text)
             total += len(text)
-        open_part.append(_member(key, texts))
     if total > CALL_BYTES:
         raise TooLarge(
             f"A transaction of {total:,} bytes is above what PostgreSQL takes at once, {CALL_BYTES:,}.",
             do="Split it into several transactions.", family="landing-bytes", limit=CALL_BYTES, size=total,
         )  # fmt: skip
-    return [*parts, _document(open_part)]
+    return ["{" + ",".join(part) + "}" for part in parts]
 
 
-def _member(key: str, texts: list[bytes]) -> str:
-    return f'"{key}":[{b",".join(texts).decode()}]'
-
-
-def _document(members: list[str]) -> str:
-    return "{" + ",".join(members) + "}"
+def _pieces(entries: list[Any]) -> Iterator[bytes]:
+    text = _encode(entries)
+    if len(text) <= PART_BYTES or len(entries) == 1:
+        yield text
+    else:
+        half = len(entries) // 2
+        yield from _pieces(entries[:half])
+        yield from _pieces(entries[half:])
 
 
 @cache

@@ -64,6 +64,15 @@ def create(table: Table[Any], dialect: Dialect) -> list[str]:
     return made
 
 
+SQLITE_OWN = (
+    "CREATE TABLE store_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
+    "CREATE TABLE roots (root TEXT PRIMARY KEY, root_rev INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+    "CREATE TABLE commits (one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER NOT NULL) STRICT",
+    "INSERT INTO commits VALUES (1, 0)",
+)
+"""The waist's own tables: marks of the schema, revisions of the roots without a head, the newest commit sequence."""
+
+
 def schema_digest(tables: Sequence[Table[Any]]) -> str:
     """Answer a short digest of a whole schema: what a database is checked against, and functions are named by."""
     return digest([table.declaration() for table in tables]).hex()[:16]
@@ -88,6 +97,9 @@ class Statements:
         self.update = f"UPDATE {q(table.name)} SET {sets} WHERE {key}" if rest else ""
         self.delete = f"DELETE FROM {q(table.name)} WHERE {key}"
         self.drop = f"DELETE FROM {q(table.name)} WHERE {q(table.root_column)} = ?"
+        where_root = f"WHERE {q(table.root_column)} = ?"
+        self.rev = f"SELECT {q(REV)} FROM {q(table.name)} {where_root}" if table.head else ""
+        self.bump = f"UPDATE {q(table.name)} SET {q(REV)} = {q(REV)} + 1 {where_root}" if table.head else ""
         order = [table.index[c] for c in rest] + [table.index[k] for k in table.key]
         self.update_cells: Callable[[tuple[Cell, ...]], list[Cell]] = lambda row: [row[i] for i in order]
 

@@ -1,18 +1,17 @@
 """The embedded backend: one SQLite file in WAL mode, called directly through apsw.
 
 Reads run inline on the event loop, on connections of their own, in slices: a long scan lets the loop breathe every few
-hundred rows while its connection keeps the one state it reads. Writes are grouped (`sqlite_writer.py`): sets that wait
-are applied on the loop, and one COMMIT goes to a thread of its own. There is no timer, so a lone writer waits for nothing
-but the disk. Why the loop and not the thread: a thread that runs SQLite statement by statement beside a busy loop gets
-1 % of its speed, because each statement gives the interpreter lock back (ADR 2).
+hundred rows while its connection keeps the one state it reads. Writes are grouped; see `sqlite_writer.py` and ADR 2.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +21,7 @@ from ..clock import Clock
 from ..errors import Unavailable
 from ..limits import SCAN_INLINE_ROWS
 from . import sql
-from .backend import Answer, Get, Measure, Reader, Request, RootRev, Scan, Verdict, WriteSet
+from .backend import Answer, Get, Measure, Reader, Request, RootRev, Verdict, WriteSet
 from .migrations import APPLICATION_ID, Plan, foreign
 from .sqlite_file import FOREIGN_LOCK_MS, Revisions, Worker, connect, translated
 from .sqlite_writer import Writer
@@ -53,8 +52,9 @@ class SQLiteBackend:
         self._plan, self._clock, self._vfs = plan, clock, vfs
         self._create, self._migrate, self._durability = create, migrate, durability
         self._revisions = Revisions(plan.tables)
-        self._free: list[apsw.Connection] = []
+        self._free: list[_Reader] = []
         self._landed = asyncio.Event()
+        self._connection: apsw.Connection | None = None
         self._worker: Worker | None = None
         self._writer: Writer | None = None
 
@@ -63,25 +63,20 @@ class SQLiteBackend:
     async def open(self) -> None:
         """Open or create the file and bring its schema forward. Raises Unavailable or IncompatibleStore."""
         if not self._create and not self.path.exists():
-            raise Unavailable(
-                f"There is no database at {self.name!r}.",
-                "No file was made.",
-                "Check the path, or open with create=True.",
-            )
-        if not self.path.parent.is_dir():
-            raise Unavailable(f"There is no folder {str(self.path.parent)!r} for the database.", "No file was made.")
+            do = "Check the path, or open with create=True."
+            raise Unavailable(f"There is no database at {self.name!r}.", "No file was made.", do)
         try:
-            self._locks = Turnstile(self.path)
+            self.owners = self._locks = Turnstile(self.path)
         except OSError as e:
-            raise Unavailable(
-                f"The folder of {self.name!r} cannot be written: {e.strerror}.", "No file was made."
-            ) from e
+            why = f"The folder of {self.name!r} cannot be written: {e.strerror}."
+            raise Unavailable(why, "No file was made.", "Choose another folder, or mend its rights.") from e
         self._worker = Worker()
         try:
             await self._worker.run(self._prepare)
         except BaseException as e:
             await self.close()
             raise translated(self.name, e) from e
+        assert self._connection is not None
         self._writer = Writer(
             self.path, self._connection, self._plan.tables,
             locks=self._locks, worker=self._worker, clock=self._clock, landed=self._tell,
@@ -109,14 +104,8 @@ class SQLiteBackend:
     def _bring_forward(self, c: apsw.Connection, *, new: bool) -> None:
         plan = self._plan
         if new:
-            steps = [
-                f"PRAGMA application_id = {APPLICATION_ID}",
-                "CREATE TABLE store_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
-                "CREATE TABLE roots (root TEXT PRIMARY KEY, root_rev INTEGER NOT NULL) STRICT, WITHOUT ROWID",
-                "CREATE TABLE commits (one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER NOT NULL) STRICT",
-                "INSERT INTO commits VALUES (1, 0)",
-                *(statement for table in plan.tables for statement in sql.create(table, "sqlite")),
-            ]
+            made = (statement for table in plan.tables for statement in sql.create(table, "sqlite"))
+            steps = [f"PRAGMA application_id = {APPLICATION_ID}", *sql.SQLITE_OWN, *made]
         else:
             found = dict(c.execute("SELECT name, value FROM store_meta"))
             behind = plan.path(self.name, int(found["version"]), found["schema"], self._migrate)
@@ -142,10 +131,11 @@ class SQLiteBackend:
             worker.end()
 
     def _shut(self) -> None:
-        for connection in (*self._free, getattr(self, "_connection", None)):
-            if connection is not None:
-                connection.close()
+        for reader in self._free:
+            reader.connection.close()
         self._free.clear()
+        if self._connection is not None:
+            self._connection.close()
         self._locks.close()
 
     def _tell(self) -> None:
@@ -156,70 +146,40 @@ class SQLiteBackend:
 
     async def read(self, requests: Sequence[Request]) -> list[Answer]:
         """Answer all requests from one committed state; long scans in slices."""
-        connection = self._reader()
+        reader = self._take(one_state=len(requests) > 1)
         try:
-            if len(requests) == 1:
-                return [await self._answer(connection, requests[0])]
-            connection.execute("BEGIN")
-            return [await self._answer(connection, request) for request in requests]
+            return await reader.read(requests)
         except apsw.Error as e:
             raise translated(self.name, e) from e
         finally:
-            self._give_back(connection)
-
-    def _reader(self) -> apsw.Connection:
-        if self._free:
-            return self._free.pop()
-        try:
-            connection = self._connect()
-            connection.pragma("query_only", True)
-        except apsw.Error as e:
-            raise translated(self.name, e) from e
-        return connection
-
-    def _give_back(self, connection: apsw.Connection) -> None:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        if len(self._free) < _READERS_KEPT:
-            self._free.append(connection)
-        else:
-            connection.close()
-
-    async def _answer(self, c: apsw.Connection, request: Request) -> Answer:
-        if isinstance(request, Get):
-            return c.execute(sql.statements(request.table).get, request.key).fetchone()
-        if isinstance(request, RootRev):
-            return self._revisions.read(c, request.root)
-        if isinstance(request, Measure):
-            return c.execute(*sql.scan(request.scan, measure=True)).fetchone()
-        return await self._scan(c, request)
-
-    async def _scan(self, c: apsw.Connection, request: Scan) -> list[Any]:
-        cursor = c.execute(*sql.scan(request))
-        if request.limit is not None and request.limit <= SCAN_INLINE_ROWS:
-            return cursor.fetchall()
-        rows: list[Any] = []
-        for row in cursor:
-            rows.append(row)
-            if not len(rows) % _SLICE_ROWS:
-                await asyncio.sleep(0)
-        return rows
+            self._give_back(reader)
 
     @asynccontextmanager
-    async def _viewing(self) -> AsyncIterator[Reader]:
-        connection = self._reader()
+    async def read_view(self) -> AsyncIterator[Reader]:
+        """Open a read transaction on a connection of its own."""
+        reader = self._take(one_state=True)
         try:
-            connection.execute("BEGIN")
-            connection.execute("SELECT seq FROM commits").fetchall()  # a read transaction begins at its first read
-            yield _View(self, connection)
+            reader.newest()  # a read transaction begins at its first read
+            yield reader
+        finally:
+            self._give_back(reader)
+
+    def _take(self, *, one_state: bool = False) -> _Reader:
+        try:
+            reader = self._free.pop() if self._free else _Reader(self._connect(), self._revisions)
+            if one_state:
+                reader.connection.execute("BEGIN")
         except apsw.Error as e:
             raise translated(self.name, e) from e
-        finally:
-            self._give_back(connection)
+        return reader
 
-    def read_view(self) -> AbstractAsyncContextManager[Reader]:
-        """Open a read transaction on a connection of its own."""
-        return self._viewing()
+    def _give_back(self, reader: _Reader) -> None:
+        if reader.connection.in_transaction:
+            reader.connection.execute("ROLLBACK")
+        if len(self._free) < _READERS_KEPT and self._worker is not None:
+            self._free.append(reader)
+        else:
+            reader.connection.close()
 
     def land(self, write_set: WriteSet) -> asyncio.Future[Verdict]:
         """Queue a set; it is applied at once when the writer is free."""
@@ -238,38 +198,49 @@ class SQLiteBackend:
         ends, pause = loop.time() + timeout_s, 0.005
         while True:
             landed = self._landed
-            connection = self._reader()
+            reader = self._take()
             try:
-                seq: int = connection.execute("SELECT seq FROM commits").get
+                seq = reader.newest()
             finally:
-                self._give_back(connection)
+                self._give_back(reader)
             left = ends - loop.time()
             if seq > after or left <= 0:
                 return seq
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(pause, left)):
                     await landed.wait()
-            except TimeoutError:
-                pause = min(pause * 1.5, 0.25)
-
-    def owner_alive(self, owner_id: str) -> bool | None:
-        """Look whether the owner's file is still locked."""
-        return self._locks.owner_alive(owner_id)
-
-    def hold_owner(self, owner_id: str) -> None:
-        """Lock a file in the owner's name."""
-        self._locks.hold_owner(owner_id)
-
-    def release_owner(self, owner_id: str) -> None:
-        """Unlock and remove it."""
-        self._locks.release_owner(owner_id)
+            pause = min(pause * 1.5, 0.25)
 
 
-class _View:
-    """Reads inside one read transaction."""
+class _Reader:
+    """One reader connection."""
 
-    def __init__(self, backend: SQLiteBackend, connection: apsw.Connection) -> None:
-        self._backend, self._connection = backend, connection
+    def __init__(self, connection: apsw.Connection, revisions: Revisions) -> None:
+        self.connection, self._revisions = connection, revisions
+        connection.pragma("query_only", True)
 
     async def read(self, requests: Sequence[Request]) -> list[Answer]:
-        return [await self._backend._answer(self._connection, request) for request in requests]
+        """Answer requests, from one state inside a read transaction."""
+        return [await self._answer(request) for request in requests]
+
+    def newest(self) -> int:
+        """Answer the newest commit sequence."""
+        return int(self.connection.execute("SELECT seq FROM commits").get)
+
+    async def _answer(self, request: Request) -> Answer:
+        c = self.connection
+        if isinstance(request, Get):
+            return c.execute(sql.statements(request.table).get, request.key).fetchone()
+        if isinstance(request, RootRev):
+            return self._revisions.read(c, request.root)
+        if isinstance(request, Measure):
+            return c.execute(*sql.scan(request.scan, measure=True)).fetchone()
+        cursor = c.execute(*sql.scan(request))
+        if request.limit is not None and request.limit <= SCAN_INLINE_ROWS:
+            return cursor.fetchall()
+        rows: list[Any] = []
+        while part := list(itertools.islice(cursor, _SLICE_ROWS)):
+            rows += part
+            if len(part) == _SLICE_ROWS:
+                await asyncio.sleep(0)
+        return rows

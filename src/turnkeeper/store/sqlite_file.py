@@ -6,7 +6,6 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,7 +43,7 @@ class Revisions:
         if head is None:
             row = c.execute("SELECT root_rev FROM roots WHERE root = ?", (root,)).fetchone()
         else:
-            row = c.execute(_head_rev(head), (name,)).fetchone()
+            row = c.execute(sql.statements(head).rev, (name,)).fetchone()
         return 0 if row is None else row[0]
 
     def bump(self, c: apsw.Connection, root: str, seq: int, *, new: bool) -> None:
@@ -53,22 +52,11 @@ class Revisions:
         head = self.heads.get(kind)
         if head is not None:
             if not new:
-                c.execute(_bump_head(head), (name,))
+                c.execute(sql.statements(head).bump, (name,))
         elif new:
             c.execute("INSERT INTO roots VALUES (?, ?)", (root, seq))
         else:
             c.execute("UPDATE roots SET root_rev = root_rev + 1 WHERE root = ?", (root,))
-
-
-@cache
-def _head_rev(head: Table[Any]) -> str:
-    return f"SELECT {sql.q(sql.REV)} FROM {sql.q(head.name)} WHERE {sql.q(head.root_column)} = ?"
-
-
-@cache
-def _bump_head(head: Table[Any]) -> str:
-    rev = sql.q(sql.REV)
-    return f"UPDATE {sql.q(head.name)} SET {rev} = {rev} + 1 WHERE {sql.q(head.root_column)} = ?"
 
 
 class Worker:
@@ -98,18 +86,11 @@ class Worker:
 
     async def run(self, call: Callable[[], None]) -> None:
         """Run `call` in the thread and wait for it; a cancelled waiter leaves it running to its end."""
-        done: asyncio.Future[None] = self._loop.create_future()
-
-        def tell(error: BaseException | None) -> None:
-            if done.cancelled():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-        self.start(call, tell)
-        await asyncio.shield(done)
+        done: asyncio.Future[BaseException | None] = self._loop.create_future()
+        self.start(call, lambda error: None if done.cancelled() else done.set_result(error))
+        error = await asyncio.shield(done)
+        if error is not None:
+            raise error
 
     def end(self) -> None:
         """End the thread after what is queued."""
@@ -121,22 +102,17 @@ def translated(name: str, error: BaseException) -> BaseException:
     """Turn a driver's error into ours: the one place where this backend does so."""
     if not isinstance(error, apsw.Error):
         return error
-    nothing = "Nothing was written."
     if isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_FSYNC:
         return OutcomeUnknown(
             f"The disk refused to confirm a write to {name!r}.",
             "It is wholly there or wholly absent.",
             "Check the disk, then repeat the call with the same key: the receipt answers when it had landed.",
         )
-    if isinstance(error, apsw.FullError):
-        return Unavailable(f"The disk under {name!r} is full.", nothing, "Free some space, then repeat the call.")
     if isinstance(error, apsw.NotADBError | apsw.CorruptError):
-        return Damaged(
-            f"{name!r} is not a readable SQLite database: {error}.", nothing, "Restore it from a backup.",
-            table="", key="",
-        )  # fmt: skip
+        happened, do = f"{name!r} is not a readable SQLite database: {error}.", "Restore it from a backup."
+        return Damaged(happened, do=do, table="", key="")
+    if isinstance(error, apsw.FullError):
+        return Unavailable(f"The disk under {name!r} is full.", do="Free some space, then repeat the call.")
     if isinstance(error, apsw.BusyError):
-        return Unavailable(
-            f"Another program keeps {name!r} locked.", nothing, "End that program's transaction, then repeat."
-        )
-    return Unavailable(f"SQLite cannot use {name!r}: {error}.", nothing, "Check the file and its disk.")
+        return Unavailable(f"Another program keeps {name!r} locked.", do="End its transaction, then repeat the call.")
+    return Unavailable(f"SQLite cannot use {name!r}: {error}.", do="Check the file and its disk.")

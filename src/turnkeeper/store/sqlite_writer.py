@@ -42,7 +42,6 @@ class Writer:
         self._inode = path.stat().st_ino
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Waiting] = deque()
-        self._busy = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -51,8 +50,8 @@ class Writer:
         """Queue a set; it is applied at once when the writer is free."""
         decided: asyncio.Future[Verdict] = self._loop.create_future()
         self._waiting.append((write_set, decided))
-        self._idle.clear()
-        if not self._busy:
+        if self._idle.is_set():
+            self._idle.clear()
             self._next_group()
         return decided
 
@@ -62,11 +61,9 @@ class Writer:
 
     def _next_group(self) -> None:
         if not self._waiting:
-            self._busy = False
             self._idle.set()
             return
-        self._busy = True
-        group, rows = [self._waiting.popleft()], 0
+        group = [self._waiting.popleft()]
         rows = group[0][0].rows()
         while self._waiting and len(group) < GROUP_SETS and rows + self._waiting[0][0].rows() <= GROUP_ROWS:
             rows += self._waiting[0][0].rows()
@@ -79,10 +76,8 @@ class Writer:
             verdicts = [_whole(self._apply(ws, len(group) > 1)) for ws, _ in group]
             self._keep_seq()
         except apsw.BusyError:
-            self._locks.give()
-            self._spawn(
-                self._land_slowly(group)
-            )  # a program that does not know our lock is writing: wait in the thread
+            self._locks.give()  # a program that does not know our lock is writing: wait in the thread
+            self._spawn(self._land_slowly(group))
         except Exception as e:
             self._spawn(self._recover(group, e))
         else:
@@ -94,17 +89,13 @@ class Writer:
         task.add_done_callback(self._tasks.discard)
 
     def _begin(self) -> None:
-        try:
-            moved = self._path.stat().st_ino != self._inode
-        except FileNotFoundError:
-            moved = True
-        if moved:
-            raise Unavailable(
-                f"The database file {str(self._path)!r} was moved away or replaced while it was open.",
-                do="Put it back, or close this store and open another.",
-            )
-        self._connection.execute("BEGIN IMMEDIATE")
-        self._seq = self._first_seq = self._connection.execute("SELECT seq FROM commits").get
+        with contextlib.suppress(FileNotFoundError):
+            if self._path.stat().st_ino == self._inode:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._seq = self._first_seq = self._connection.execute("SELECT seq FROM commits").get
+                return
+        why = f"The database file {str(self._path)!r} was moved away or replaced while it was open."
+        raise Unavailable(why, do="Put it back, or close this store and open another.")
 
     def _keep_seq(self) -> None:
         if self._seq != self._first_seq:
@@ -142,13 +133,12 @@ class Writer:
         verdicts: list[Verdict] = []
         for ws in sets:
             steps = self._apply(ws, len(sets) > 1)
-            while True:
-                try:
+            try:
+                while True:
                     next(steps)
-                except StopIteration as done:
-                    verdicts.append(done.value)
-                    break
-                await asyncio.sleep(0)
+                    await asyncio.sleep(0)
+            except StopIteration as done:
+                verdicts.append(done.value)
         self._keep_seq()
         await self._worker.run(self._commit)
         return verdicts
@@ -247,8 +237,8 @@ class Writer:
 
 
 def _whole(steps: Generator[None, None, Verdict]) -> Verdict:
-    while True:
-        try:
+    try:
+        while True:
             next(steps)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]

@@ -8,7 +8,6 @@ claim of a killed process can be taken over at once. All of it stands in `<datab
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -45,22 +44,22 @@ class Turnstile:
         """Let go of the lock."""
         fcntl.flock(self._turn, fcntl.LOCK_UN)
 
-    def hold_owner(self, owner_id: str) -> None:
-        """Lock a file named by an owner token until `release_owner`, or until this process ends. Idempotent."""
+    def hold(self, owner_id: str) -> None:
+        """Lock a file named by an owner token until `release`, or until this process ends. Idempotent."""
         if owner_id in self._owned:
             return  # locking it again, through another handle, would wait for ourselves
         handle = _open(self._folder / f"owner-{owner_id}")
         fcntl.flock(handle, fcntl.LOCK_EX)
         self._owned[owner_id] = handle
 
-    def release_owner(self, owner_id: str) -> None:
+    def release(self, owner_id: str) -> None:
         """Take the mark of an owner away."""
         handle = self._owned.pop(owner_id, None)
         if handle is not None:
             (self._folder / f"owner-{owner_id}").unlink(missing_ok=True)
             os.close(handle)
 
-    def owner_alive(self, owner_id: str) -> bool:
+    def alive(self, owner_id: str) -> bool:
         """Say whether the process behind an owner token still runs."""
         if owner_id in self._owned:
             return True
@@ -80,10 +79,9 @@ class Turnstile:
     def close(self) -> None:
         """Let go of everything."""
         for owner_id in list(self._owned):
-            self.release_owner(owner_id)
-        for handle in (self._gate, self._turn):
-            with contextlib.suppress(OSError):
-                os.close(handle)
+            self.release(owner_id)
+        os.close(self._gate)
+        os.close(self._turn)
 
 
 def _open(path: Path) -> int:

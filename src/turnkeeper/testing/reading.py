@@ -26,7 +26,12 @@ class Reading:
         found = await waist.get(BOOKS, "a", 7)
         assert found is not None
         assert replace(found, seq=0) == book
-        assert [type(value) for value in (found.loaned, found.pages, found.price, found.scan)] == [bool, int, float, bytes]
+        assert [type(value) for value in (found.loaned, found.pages, found.price, found.scan)] == [
+            bool,
+            int,
+            float,
+            bytes,
+        ]
 
     async def test_null_cells_come_back_as_none(self, house: House) -> None:
         """A null is not an empty text, a zero or a JSON null in disguise."""
@@ -229,7 +234,11 @@ class Reading:
         waist = await house.library("a", books=[1, 2])
         async with waist.transaction() as tx:
             answers = await tx.fetch(
-                "s:a", Scan(BOOKS, prefix=("a",), low=2), Get(BOOKS, ("a", 9)), Get(SHELVES, ("a",)), Scan(LOANS, prefix=("a",))
+                "s:a",
+                Scan(BOOKS, prefix=("a",), low=2),
+                Get(BOOKS, ("a", 9)),
+                Get(SHELVES, ("a",)),
+                Scan(LOANS, prefix=("a",)),
             )
         assert [_numbers(answers[0]), *answers[1:]] == [[2], None, Shelf("a"), []]
 

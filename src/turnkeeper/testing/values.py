@@ -170,7 +170,21 @@ class Values:
 
     async def test_ids_keep_any_text_but_nul_and_surrogates(self, house: House) -> None:
         """Blanks, quotes, slashes, percent signs, other scripts; each names its own row."""
-        ids = [" ", "a b", "A", "a", "o'hara", 'q"q', "a/b:c", "100%_", "日本", "\U0001f600", "e\u0301", "é", "x" * 2048]
+        ids = [
+            " ",
+            "a b",
+            "A",
+            "a",
+            "o'hara",
+            'q"q',
+            "a/b:c",
+            "100%_",
+            "日本",
+            "\U0001f600",
+            "e\u0301",
+            "é",
+            "x" * 2048,
+        ]
         waist = await house.waist()
         for shelf_id in ids:
             await waist.add(Shelf(shelf_id), Book(shelf_id, 1, code=shelf_id))
@@ -188,7 +202,9 @@ class Values:
     async def test_an_update_keeps_values_as_exactly_as_an_insert(self, house: House) -> None:
         """The other way into a row."""
         waist = await house.library("a", books=[1])
-        changed = Book("a", 1, "\uffff", -0.0, b"\x00", True, ["\ud800", -0.0, "\x00"], "\ud83d\ude00", -(2**63), 5e-324)
+        changed = Book(
+            "a", 1, "\uffff", -0.0, b"\x00", True, ["\ud800", -0.0, "\x00"], "\ud83d\ude00", -(2**63), 5e-324
+        )
         async with waist.transaction() as tx:
             assert await tx.update(changed, expect={})
         found = await waist.get(BOOKS, "a", 1)

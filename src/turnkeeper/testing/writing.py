@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ..errors import Duplicate, Fenced, Misuse
 from .house import House
-from .tables import BOOKS, CARDS, LOANS, NOTES, SHELVES, Book, Card, Loan, Note, Shelf
+from .tables import BOOKS, LOANS, NOTES, SHELVES, Book, Card, Loan, Note, Shelf
 
 
 class Writing:

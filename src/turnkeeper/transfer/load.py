@@ -27,7 +27,7 @@ from ..history.content import ROLES, NewMessage, parts
 from ..history.fold import VARS
 from ..history.state import rebuild
 from ..jsonvalue import check, digest, encode
-from ..kit.fenced import Ref, enter
+from ..kit.fenced import enter
 from ..limits import BASE_BYTES
 from ..records import IMPORT_SOURCES, RECORDS, SESSIONS, ImportSource, Message, Record, Session, Take, Version
 from ..sessions.events import write_event

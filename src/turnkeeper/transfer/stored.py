@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from ..errors import Damaged, NotFound
-from ..history.ranges import versions_by_number
 from ..history.choosing import versions_of
 from ..history.fold import VARS
+from ..history.ranges import versions_by_number
 from ..history.state import scene_state
 from ..kit.fenced import Ref, Who, look_up
 from ..records import HEADERS, MESSAGES, RECORDS, TAKES, Message, Take
