@@ -66,7 +66,7 @@ class Face:
         """Making, finding and deleting sessions by id, and their events."""
         return Sessions(self)  # type: ignore[arg-type]
 
-    async def create_session(
+    def create_session(
         self,
         session_id: str | None = None,
         *,
@@ -74,10 +74,13 @@ class Face:
         space: str = "default",
         labels: Mapping[str, str] | None = None,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Session:
+    ) -> Awaitable[Session]:
         """Create a session with one empty take. Raises Duplicate for an id in use."""
-        ref = await self.lifecycle.create(session_id, title=title, space=space, labels=labels, metadata=metadata)
-        return Session(cast(Any, self), ref)
+        made = self.lifecycle.create(session_id, title=title, space=space, labels=labels, metadata=metadata)
+        return self._handle(made)
+
+    async def _handle(self, made: Awaitable[Ref]) -> Session:
+        return Session(cast(Any, self), await made)
 
     async def session(self, session_id: str) -> Session:
         """Answer a handle of a session's present life. Raises NotFound, or Gone when it was deleted."""

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
-from .errors import AlreadyLanded, Fenced, Misuse, TurnkeeperError
+from .errors import AlreadyLanded, Fenced, Misuse, OutcomeUnknown, TurnkeeperError
 from .history import History
 from .history.alternatives import Alternative
-from .history.content import message, parts
+from .history.content import NewMessage, message, parts
 from .history.reading import ShownMessage
 from .kit.fenced import Claim, Ref
 from .kit.ownership import Ownership
@@ -22,7 +22,7 @@ from .sessions import Sessions
 from .sessions.lifecycle import SessionInfo
 from .store.transaction import Transaction, settled
 from .turns import Turns
-from .turns.pending import Kind, LandedTurn, Request
+from .turns.pending import Kind, LandedTurn, Request, Started
 from .turns.play import Turn
 
 LOG = logging.getLogger("turnkeeper.turns")
@@ -76,9 +76,11 @@ class Line:
         """Show an alternative by its number, at a position or at the last reply; the state follows."""
         await self._history.choose(self._ref, number, position, take=self._take)
 
-    async def append(self, role: str, content: Content, **more: Any) -> int:
+    def append(self, role: str, content: Content, **more: Any) -> Awaitable[int]:
         """Add one message outside any turn; answer its position. It merges at the end, whoever else wrote meanwhile."""
-        made = message(role, content, **more)
+        return self._append(message(role, content, **more))
+
+    async def _append(self, made: NewMessage) -> int:
         return (await self._history.append_messages(self._ref, [made], take=self._take))[0]
 
     async def fork(self, at: int | None = None, *, name: str | None = None, activate: bool = False) -> TakeHandle:
@@ -213,7 +215,7 @@ class TurnBlock:
         await self._lane.acquire()
         try:
             self._claim = await self._own()
-            started = await self._start()
+            started = await self._begin()
         except BaseException:
             self._lane.release()
             raise
@@ -226,13 +228,16 @@ class TurnBlock:
             await self._turns.prepare(self._ref, self._request)  # a turn that has landed needs no owner to say so
         return await self._owning.claim(self._ref)
 
-    async def _start(self) -> Any:
+    async def _begin(self) -> Started:
         try:
-            if self._durable:
-                return await self._turns.begin(self._ref, self._request, self._claim)
-            return await self._turns.prepare(self._ref, self._request, self._claim)
+            if not self._durable:
+                return await self._turns.prepare(self._ref, self._request, self._claim)
+            return await self._turns.begin(self._ref, self._request, self._claim)
         except Fenced:
             self._owning.forget(self._claim)
+            raise
+        except (asyncio.CancelledError, OutcomeUnknown) as failure:
+            await self._keep_failed(failure, None)  # the input may have been kept: then it does not stay running
             raise
 
     async def _read(self, take: int, before: int) -> list[ShownMessage]:
@@ -258,22 +263,25 @@ class TurnBlock:
         return await self._turns.commit_turn(self._ref, self._turn.outcome(), self._claim)
 
     async def _fail(self, error: BaseException) -> None:
-        """Keep the input as a failed record, through any cancellation; the error itself goes on to the caller."""
         if isinstance(error, Fenced):
             self._owning.forget(self._claim)
-        number = self._turn.pending_no
-        if number is None or isinstance(error, Fenced):
-            return
+        elif self._turn.pending_no is not None:
+            await self._keep_failed(error, self._turn.pending_no)
+
+    async def _keep_failed(self, error: BaseException, number: int | None) -> None:
+        """Keep the input as a failed record; the error itself goes on to the caller, and so does a cancellation meanwhile."""
         code = (
             "cancelled" if isinstance(error, asyncio.CancelledError) else getattr(error, "code", type(error).__name__)
         )
         keeping = asyncio.ensure_future(self._turns.fail(self._ref, number, self._claim, code, type(error).__name__))
-        await settled(keeping)
+        cancelled = await settled(keeping)
         problem = None if keeping.cancelled() else keeping.exception()
         if isinstance(problem, TurnkeeperError):
             LOG.warning("the failed turn of session %s could not be recorded: %s", self._ref.session_id, problem.code)
         elif problem is not None:
             raise problem
+        if cancelled is not None:
+            raise cancelled
 
 
 __all__ = ["Line", "Session", "TakeHandle", "TurnBlock"]

@@ -148,13 +148,32 @@ def encode(value: Any) -> str:
         text = _ENCODER.encode(value).decode()
     except UnicodeEncodeError:
         text = _encode_surrogates(value)
+    check_size(text, "$")
+    return text
+
+
+def check_size(text: str, path: str) -> None:
+    """Refuse a text above `limits.JSON_BYTES`: early, before anything is run on it. Raises TooLarge."""
     if len(text) > JSON_BYTES:
         raise TooLarge(
-            f"A JSON value of {len(text):,} bytes is above the limit of {JSON_BYTES:,}.",
+            f"A JSON value of {len(text):,} bytes at {path} is above the limit of {JSON_BYTES:,}.",
             do="Split it, or keep its bulk outside and store a reference.",
-            family="json-bytes", limit=JSON_BYTES, size=len(text),
-        )  # fmt: skip
-    return text
+            family="json-bytes",
+            limit=JSON_BYTES,
+            size=len(text),
+            path=path,
+        )
+
+
+def copied(value: Any, path: str = "$") -> Any:
+    """Check a value and answer a copy of it: what its owner does with it from now on changes nothing.
+
+    Raises Invalid or TooLarge naming the path, never the value.
+    """
+    if type(value) in _LEAVES:
+        return value
+    check(value, path)
+    return decode(encode(value))
 
 
 def decode(text: str) -> Any:

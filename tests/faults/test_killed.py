@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -78,13 +79,12 @@ async def test_the_next_worker_goes_on_where_a_killed_one_was(backend: str, url:
 @pytest.mark.field("F-25")
 async def test_a_claim_belongs_to_one_process_even_when_two_have_the_same_name(backend: str, url: str) -> None:
     await made(url, "cave")
-    async with (
-        worker("hold", url=url, session="cave", owner="worker-1", lease_s=LEASE_S) as old,
-        worker("attach", url=url, session="cave", owner="worker-1", lease_s=LEASE_S) as twin,
-    ):
+    async with AsyncExitStack() as stack:
+        options = {"url": url, "session": "cave", "owner": "worker-1", "lease_s": LEASE_S}
+        old = await stack.enter_async_context(worker("hold", **options))
         await old.expect("inside")
-        said = await twin.expect("refused")
-        assert said[1] == "session-busy"
+        twin = await stack.enter_async_context(worker("attach", **options))
+        assert (await twin.expect("refused"))[1] == "session-busy"
         old.kill()
         async with turnkeeper.open(url, owner="worker-1") as store:
             cave = await store.session("cave")

@@ -189,6 +189,7 @@ async def test_readers_neither_stop_the_writer_nor_see_half_a_turn(backend: str,
             started = loop.time()
             async with cave.turn(f"turn {number}") as turn:
                 turn.vars.add("n", 1)
+                await asyncio.sleep(0)
                 turn.reply(f"reply {number}")
             slowest = max(slowest, loop.time() - started)
         done.set()

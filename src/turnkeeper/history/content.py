@@ -12,6 +12,7 @@ from typing import Any, get_args
 import msgspec
 
 from ..errors import Invalid
+from ..jsonvalue import check_size, copied
 from ..records import Role
 
 ROLES: tuple[str, ...] = get_args(Role)
@@ -57,16 +58,19 @@ def message(role: str, content: str | Sequence[Mapping[str, Any]], **more: Any) 
     """Build a message from a text or parts. Raises Invalid for an unknown role or a malformed part."""
     if role not in ROLES:
         raise Invalid(f"{role!r} is not a role.", do=f"Use one of {', '.join(ROLES)}.", path="role")
-    return NewMessage(role, parts(content), **more)  # type: ignore[arg-type]
+    kept = {name: copied(value, name) for name, value in more.items()}
+    return NewMessage(role, parts(content), **kept)  # type: ignore[arg-type]
 
 
 def parts(content: str | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Answer content as a list of parts. Raises Invalid naming the part that is malformed."""
+    """Answer content as a list of parts of its own. Raises Invalid naming the part that is malformed, or TooLarge."""
     if isinstance(content, str):
+        check_size(content, "parts[0].text")
         return [{"type": "text", "text": content}]
     if isinstance(content, Mapping) or not isinstance(content, Sequence):
         raise Invalid("A content is a text, or a list of parts.", do="Give a str or a list of dicts.", path="parts")
-    return [_part(part, f"parts[{i}]") for i, part in enumerate(content)]
+    made: list[dict[str, Any]] = copied([_part(part, f"parts[{i}]") for i, part in enumerate(content)], "parts")
+    return made
 
 
 def _part(part: Any, path: str) -> dict[str, Any]:

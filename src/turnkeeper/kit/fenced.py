@@ -10,7 +10,7 @@ from collections.abc import Collection
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from ..errors import Conflict, Fenced, Gone, NotFound
+from ..errors import Conflict, Fenced, Gone, NotFound, WrongSession
 from ..records import SESSIONS, TOMBSTONES, Session, Status
 from ..store.backend import Get, Scan
 from ..store.transaction import Rows, Transaction
@@ -69,19 +69,22 @@ async def look_up(rows: Rows, who: Who, *wanted: Get | Scan) -> tuple[Session, l
 
 
 async def enter(
-    tx: Transaction, who: Who, *wanted: Get | Scan, statuses: Collection[Status] | None = None, epoch: int | None = None
+    tx: Transaction,
+    who: Who,
+    *wanted: Get | Scan,
+    statuses: Collection[Status] | None = None,
+    claim: Claim | None = None,
 ) -> tuple[Session, list[Any]]:
     """Touch a session for a write and read its head and more of its rows, in one read.
 
-    Raises NotFound or Gone; Fenced when the running context's claim, or the given epoch, is not the session's;
-    Conflict when its status is not one of `statuses`.
+    `claim` defaults to the one the running context holds. Raises NotFound or Gone; WrongSession for a claim of another
+    session; Fenced when the claim is over; Conflict when the status is not one of `statuses`.
     """
     head, answers = await look_up(tx, who, *wanted)
-    claim = context_claim(tx.holder, head.session_id)
-    if epoch is None and claim is not None and claim.instance_id == head.instance_id:
-        epoch = claim.epoch
-    if epoch is not None and epoch != head.run_epoch:
-        raise fenced(head, epoch)
+    check_claim(head, claim)
+    held = context_claim(tx.holder, head.session_id) if claim is None else None
+    if held is not None and held.instance_id == head.instance_id:
+        check_claim(head, held)
     if statuses is not None and head.status not in statuses:
         raise Conflict(
             f"Session {head.session_id!r} is {head.status}, not {' or '.join(sorted(statuses))}.",
@@ -90,6 +93,33 @@ async def enter(
             status=head.status,
         )
     return head, answers
+
+
+def check_claim(head: Session, claim: Claim | None) -> None:
+    """Refuse a claim that is not a valid right on this session. Raises WrongSession, Gone or Fenced."""
+    if claim is None:
+        return
+    if claim.session_id != head.session_id:
+        raise WrongSession(
+            f"A claim on session {claim.session_id!r} was used on session {head.session_id!r}.",
+            "Both sessions are unchanged.",
+            "Use the handle and the claim of one session.",
+            session_id=head.session_id,
+            claimed=claim.session_id,
+        )
+    if claim.instance_id != head.instance_id:
+        raise gone(head.session_id)
+    if claim.epoch != head.run_epoch:
+        raise fenced(head, claim.epoch)
+
+
+def gone(session_id: str) -> Gone:
+    """Build the error for a life of a session that was deleted."""
+    return Gone(
+        f"Session {session_id!r} was deleted.",
+        do="Create a session; one under the same id is another life and starts empty.",
+        session_id=session_id,
+    )
 
 
 def fenced(head: Session, epoch: int) -> Fenced:
@@ -105,11 +135,6 @@ def fenced(head: Session, epoch: int) -> Fenced:
 
 
 async def _missing(rows: Rows, ref: Ref) -> Exception:
-    gone = await rows.get(TOMBSTONES, ref.session_id)
-    if gone is not None or ref.instance_id is not None:
-        return Gone(
-            f"Session {ref.session_id!r} was deleted.",
-            do="Create a session; one under the same id is another life and starts empty.",
-            session_id=ref.session_id,
-        )
+    if ref.instance_id is not None or await rows.get(TOMBSTONES, ref.session_id) is not None:
+        return gone(ref.session_id)
     return NotFound(f"There is no session {ref.session_id!r}.", do="Check the id.", kind="session", id=ref.session_id)

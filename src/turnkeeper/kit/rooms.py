@@ -8,14 +8,19 @@ answered from one committed state. `tx.history.fork(…)` and `store.history.for
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+import msgspec
+
+from ..jsonvalue import copied
 from ..store.transaction import Rows, Transaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
 M = TypeVar("M", bound=Callable[..., Any])
+_MUTABLE = (dict, list)
 
 
 class StoreScope(Protocol):
@@ -26,6 +31,13 @@ class StoreScope(Protocol):
 
     async def look(self, fn: Callable[[Rows], Awaitable[T]], *, one_view: bool = False) -> T:
         """Run `fn(rows)` over one committed state; `one_view` says that it reads across roots more than once."""
+
+
+def _kept(value: Any, name: str) -> Any:
+    """Copy a mutable argument; records in a list are frozen already."""
+    if isinstance(value, list) and value and isinstance(value[0], msgspec.Struct):
+        return tuple(value)
+    return copied(value, name)
 
 
 def _named(method: M, operation: Any) -> M:
@@ -44,10 +56,18 @@ class Room:
 def write(
     operation: Callable[Concatenate[Any, P], Awaitable[T]],
 ) -> Callable[Concatenate[Room, P], Coroutine[Any, Any, T]]:
-    """Make a room's method of an operation over a transaction."""
+    """Make a room's method of an operation over a transaction.
 
-    async def method(self: Room, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        scope = self._scope
+    Dicts and lists among its arguments are checked and copied at the call, before anything is awaited (F-9).
+    """
+    names = tuple(inspect.signature(operation).parameters)[1:]
+
+    def method(self: Room, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        kept = [_kept(a, names[i]) if type(a) in _MUTABLE else a for i, a in enumerate(args)]
+        named = {name: _kept(a, name) if type(a) in _MUTABLE else a for name, a in kwargs.items()}
+        return run(self._scope, kept, named)
+
+    async def run(scope: Transaction | StoreScope, args: list[Any], kwargs: dict[str, Any]) -> T:
         if isinstance(scope, Transaction):
             return await operation(scope, *args, **kwargs)
         return await scope.transact(lambda tx: operation(tx, *args, **kwargs))

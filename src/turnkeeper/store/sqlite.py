@@ -58,8 +58,6 @@ class SQLiteBackend:
         self._worker: Worker | None = None
         self._writer: Writer | None = None
 
-    # opening and closing
-
     async def open(self) -> None:
         """Open or create the file and bring its schema forward. Raises Unavailable or IncompatibleStore."""
         if not self._create and not self.path.exists():
@@ -141,8 +139,6 @@ class SQLiteBackend:
     def _tell(self) -> None:
         self._landed.set()
         self._landed = asyncio.Event()
-
-    # reading
 
     async def read(self, requests: Sequence[Request]) -> list[Answer]:
         """Answer all requests from one committed state; long scans in slices."""

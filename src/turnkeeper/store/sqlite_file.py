@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import apsw
 
@@ -19,9 +19,7 @@ FOREIGN_LOCK_MS = 10_000
 """How long a write waits, in its thread, for a program that does not know our lock."""
 
 
-def connect(
-    path: Path, *, durability: Literal["full", "normal"], vfs: str | None, create: bool = False
-) -> apsw.Connection:
+def connect(path: Path, *, durability: str, vfs: str | None, create: bool = False) -> apsw.Connection:
     """Open a connection to the file. Raises apsw.Error."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     connection = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=400)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextvars
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
@@ -121,6 +122,11 @@ async def soon(waited_for: Awaitable[T]) -> T:
     """Wait for what must come."""
     async with asyncio.timeout(PATIENCE_S):
         return await waited_for
+
+
+def elsewhere(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start a task that is in no block of the caller's."""
+    return asyncio.create_task(work, context=contextvars.Context())
 
 
 async def a_while(turns: int = 20) -> None:

@@ -57,7 +57,7 @@ async def commit_turn(tx: Transaction, who: Who, outcome: Outcome, claim: Claim 
     receipts = [] if request.key is None else [wanted(session_id, SCOPE, request.key)]
     head, (take, tips, *receipt) = await enter(
         tx, who, Get(TAKES, (session_id, outcome.take)), Scan(TIPS, prefix=(session_id, outcome.take)), *receipts,
-        epoch=None if claim is None else claim.epoch,
+        claim=claim,
     )  # fmt: skip
     answer = verdict(receipt[0], request.digest) if receipt else None
     if answer is not None:

@@ -15,7 +15,7 @@ from ..errors import AlreadyLanded, Invalid, NotFound
 from ..history.alternatives import last_replies
 from ..history.fold import State
 from ..history.state import find_message, from_tips, live_take, state_before
-from ..kit.fenced import Claim, Who, enter, fenced, look_up
+from ..kit.fenced import Claim, Who, check_claim, enter, look_up
 from ..kit.receipts import reused, verdict, wanted
 from ..records import PENDING_TURNS, TAKES, TIPS, PendingTurn, Session, Take
 from ..store.backend import Get, Scan
@@ -82,12 +82,19 @@ async def begin(tx: Transaction, who: Who, request: Request, claim: Claim) -> St
     return replace(started, pending_no=row.pending_no)
 
 
-async def fail(tx: Transaction, who: Who, pending_no: int, claim: Claim, code: str, message: str) -> None:
-    """Turn a running pending turn into a failed record with its input. Raises Fenced when the claim is over."""
-    head, (row,) = await enter(tx, who, Get(PENDING_TURNS, (_id(who), pending_no)), epoch=claim.epoch)
-    if row is not None and row.state == "running":
-        detail = {"code": code, "message": message}
-        await tx.update(replace(row, state="failed", detail=detail), expect={"state": "running"})
+async def fail(tx: Transaction, who: Who, pending_no: int | None, claim: Claim, code: str, message: str) -> None:
+    """Turn a running pending turn into a failed record with its input. Raises Fenced when the claim is over.
+
+    Without a number: whatever runs under this claim (its begin was cut off before it could say the number).
+    """
+    head, (left,) = await enter(tx, who, Scan(PENDING_TURNS, prefix=(_id(who),)), claim=claim)
+    running = [
+        p for p in left if p.state == "running" and p.run_epoch == claim.epoch and pending_no in (None, p.pending_no)
+    ]
+    for row in running:
+        failed = replace(row, state="failed", detail={"code": code, "message": message})
+        await tx.update(failed, expect={"state": "running"})
+    if running:
         await tx.update(replace(head, last_activity_at=await tx.now()), expect={})
 
 
@@ -113,8 +120,7 @@ async def _start(
     session_id = _id(who)
     receipts = [] if request.key is None else [wanted(session_id, SCOPE, request.key)]
     head, (left, *receipt) = await look_up(rows, who, Scan(PENDING_TURNS, prefix=(session_id,)), *receipts)
-    if claim is not None and claim.epoch != head.run_epoch:
-        raise fenced(head, claim.epoch)
+    check_claim(head, claim)
     if receipt:
         answer = verdict(receipt[0], request.digest)
         if answer is not None:

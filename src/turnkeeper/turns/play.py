@@ -12,7 +12,7 @@ from ..errors import Invalid
 from ..history.appending import NewDelta
 from ..history.content import NewMessage, message, text_of
 from ..history.fold import VARS
-from ..jsonvalue import check, same
+from ..jsonvalue import check, copied, same
 from .land import Add, Outcome
 from .pending import Request, Started
 
@@ -36,17 +36,17 @@ class Vars(MutableMapping[str, Any]):
             return self._now[name]
         value = self._before[name]
         if not isinstance(value, _PLAIN):
-            value = self._now[name] = _copy(value)
+            value = self._now[name] = copied(value)
             self._order[name] = None
         return value
 
     def __setitem__(self, name: str, value: Any) -> None:
         if not isinstance(name, str):
             raise Invalid("A variable's name is text.", do="Give a str.", path="vars")
-        check(value, f"vars.{name}")
+        value = copied(value, f"vars.{name}")
         self._gone.discard(name)
         self._added.pop(name, None)
-        self._now[name] = _copy(value)
+        self._now[name] = value
         self._order[name] = None
 
     def __delitem__(self, name: str) -> None:
@@ -101,8 +101,7 @@ class Vars(MutableMapping[str, Any]):
             if name in self._added and same(self._added[name][1], value):
                 changed.append(Add(name, self._added[name][0]))
             elif name not in self._before or not same(self._before[name], value):
-                check(value, f"vars.{name}")
-                changed.append(NewDelta(VARS, [name], value))
+                changed.append(NewDelta(VARS, [name], copied(value, f"vars.{name}")))
         return changed
 
 
@@ -146,11 +145,7 @@ class Turn:
 
     def say(self, role: str, content: str | Sequence[Mapping[str, Any]], **more: Any) -> None:
         """Add a message of any role (`name=`, `meta=`, `extra=`, `hidden=`). Raises Invalid."""
-        made = message(role, content, **more)
-        check(made.parts, "parts")
-        if more:
-            check([made.meta, made.extra, made.message_extra], "message")
-        self._messages.append(made)
+        self._messages.append(message(role, content, **more))
 
     def call(self, name: str, args: Any, *, call_id: str) -> None:
         """Add the model's request to run a tool. Raises Invalid."""
@@ -162,8 +157,7 @@ class Turn:
 
     def emit(self, kind: str, body: Any) -> None:
         """Add an event that lands with the turn. Raises Invalid."""
-        check(body, "event")
-        self._events.append((kind, body))
+        self._events.append((kind, copied(body, "event")))
 
     @property
     def pending_no(self) -> int | None:
@@ -179,11 +173,3 @@ class Turn:
             self._request, self._started.take, self._started.target, said, self.vars.changes(), self._events,
             self._started.pending_no,
         )  # fmt: skip
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _copy(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_copy(item) for item in value]
-    return value

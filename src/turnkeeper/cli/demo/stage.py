@@ -19,6 +19,7 @@ from ...errors import Invalid
 from .. import screen
 
 FILE = "turnkeeper-demo.db"
+_PACE = 0.7
 
 
 class ClaimFailed(Exception):
@@ -60,7 +61,7 @@ class Stage:
     async def pause(self, seconds: float) -> None:
         """Give people time to read."""
         if not self._still:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds * _PACE)
 
     async def chapter(self, title: str, code: str = "") -> None:
         """Begin a part: what it shows, and the code that does it."""

@@ -63,6 +63,7 @@ async def _import(stage: Stage, store: Store, file: Path) -> Session:
     session_id = report.session_id
     await stage.note(f"A SillyTavern file with all its swipes, now in {file}")
     await _draw(stage, store, session_id)
+    stage.out.print()
     kept = await _count(store, session_id)
     await stage.claim(
         await store.transfer.stored(session_id) == chat,
@@ -210,6 +211,7 @@ async def _recover(stage: Stage, file: Path, session_id: str, before: Kept) -> N
             "the retry took it over and landed it, once",
         )
         await _draw(stage, store, session_id)
+        stage.out.print()
         takes = len(await cave.takes())
         stage.out.print(
             f"Kept: {takes} takes, {after.versions} versions, one story. {stage.checked} claims checked, none by trust.",
@@ -227,7 +229,6 @@ async def _tell(stage: Stage, line: Any, last: int) -> None:
 async def _draw(stage: Stage, store: Store, session_id: str) -> None:
     stage.out.print()
     print_forest(stage.out, await store.look(lambda rows: read_forest(rows, session_id), one_view=True), short=True)
-    stage.out.print()
     await stage.pause(1.2)
 
 
