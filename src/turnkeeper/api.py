@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, TypeVar, cast
@@ -21,6 +22,7 @@ from .clock import Clock, system_clock
 from .errors import Invalid, Misuse
 from .handles import Session
 from .history import History
+from .ids import Ids, uuid7
 from .kit.fenced import Ref, Who, look_up
 from .kit.ownership import Ownership
 from .records import TABLES
@@ -40,6 +42,8 @@ PLAN = Plan(TABLES)
 
 class Face:
     """What a store and a transaction share: the rooms, and handles of sessions."""
+
+    _ids: Ids = staticmethod(uuid7)
 
     @property
     def history(self) -> History:
@@ -76,7 +80,8 @@ class Face:
         metadata: Mapping[str, Any] | None = None,
     ) -> Awaitable[Session]:
         """Create a session with one empty take. Raises Duplicate for an id in use."""
-        made = self.lifecycle.create(session_id, title=title, space=space, labels=labels, metadata=metadata)
+        named = self._ids() if session_id is None else session_id
+        made = self.lifecycle.create(named, title=title, space=space, labels=labels, metadata=metadata)
         return self._handle(made)
 
     async def _handle(self, made: Awaitable[Ref]) -> Session:
@@ -102,18 +107,24 @@ class Face:
 class Tx(Face, Transaction):
     """One open transaction with its rooms: everything written through it lands together, or nothing does."""
 
-    def __init__(self, host: Engine, *, holder: str, careful: bool = False) -> None:
+    def __init__(self, host: Engine, *, store: Store, careful: bool = False) -> None:
         super().__init__(host, careful=careful)
-        self.holder = holder
+        self.holder = store.ownership.owner_id
+        self._ids = store._ids
 
 
 class Store(Face):
     """An open database. It belongs to one event loop; close it when done (`async with` does)."""
 
     def __init__(
-        self, engine: Engine, release: Callable[[], Awaitable[None]], owner: str | None, lease_s: float
+        self,
+        engine: Engine,
+        release: Callable[[], Awaitable[None]],
+        owner: str | None = None,
+        lease_s: float = 30,
+        ids: Ids = uuid7,
     ) -> None:
-        self._engine, self._release = engine, release
+        self._engine, self._release, self._ids = engine, release, ids
         self.ownership = Ownership(self, engine, label=owner, lease_s=lease_s)
         self._closed = False
 
@@ -125,7 +136,7 @@ class Store(Face):
     def transaction(self) -> Block[Tx]:
         """Open a transaction block; it lands when it ends normally. Raises NestedTransactionError inside another one."""
         self._check_open()
-        return self._engine.transaction(Tx, holder=self.ownership.owner_id)
+        return self._engine.transaction(Tx, store=self)
 
     async def transact(self, fn: Callable[[Tx], Awaitable[T]]) -> T:
         """Run `fn(tx)` in a block, and again for up to 5 s when it lost a race; answer its result."""
@@ -133,7 +144,7 @@ class Store(Face):
         return await self._engine.transact(self._new_tx, fn)
 
     def _new_tx(self, host: Engine, *, careful: bool = False) -> Tx:
-        return Tx(host, holder=self.ownership.owner_id, careful=careful)
+        return Tx(host, store=self, careful=careful)
 
     async def look(self, fn: Callable[[Rows], Awaitable[T]], *, one_view: bool = False) -> T:
         """Run `fn(rows)` over one committed state, inside a block too."""
@@ -218,12 +229,14 @@ def open(
     lease_s: float = 30,
     max_block_s: float = 30,
     clock: Clock | None = None,
+    ids: Ids | None = None,
     listen_url: str | None = None,
 ) -> Opening:
     """Open a store: a path of a SQLite file, `memory:` (private) or `memory:NAME` (shared), or `postgresql://…`.
 
     `create=False` never makes a file. `durability="normal"` may lose acknowledged turns at a power cut. `owner` is a label
-    people see; `lease_s` is how long a silent owner keeps its sessions. Raises Unavailable when it cannot be opened,
+    people see; `lease_s` is how long a silent owner keeps its sessions; `clock` and `ids` stand in for
+    the machine's in tests. Raises Unavailable when it cannot be opened,
     IncompatibleStore for a newer or a foreign database; nothing is changed then.
     """
     name = os.fspath(url)
@@ -231,6 +244,12 @@ def open(
         raise Invalid("A store's url is a path, memory:, or postgresql://…", do="Give one.", path="url")
     if not lease_s > 0 or not max_block_s > 0:
         raise Invalid("`lease_s` and `max_block_s` are seconds above 0.", do="Give a larger one.", path="lease_s")
+    if "://" in name and not name.startswith(("postgresql://", "postgres://")):
+        raise Invalid(
+            f"{name.partition('://')[0]}:// is no kind of store.",
+            "No file was made.",
+            "Give a path, memory:, or postgresql://…",
+        )
     ticking = clock or system_clock
 
     def backend() -> Backend:
@@ -250,7 +269,7 @@ def open(
 
     async def make() -> Store:
         engine, release = await _shared(_same_database(name), backend, options, max_block_s)
-        return Store(engine, release, owner, lease_s)
+        return Store(engine, release, owner=owner, lease_s=lease_s, ids=ids or uuid7)
 
     return Opening(make)
 
@@ -262,8 +281,15 @@ class _Use:
         self.engine, self.options, self.stores = engine, options, 0
 
 
-_open_engines: dict[tuple[int, str], _Use] = {}
-_opening: dict[tuple[int, str], asyncio.Lock] = {}
+class _Uses:
+    """The engines that are open in one event loop, by database."""
+
+    def __init__(self) -> None:
+        self.by_database: dict[str, _Use] = {}
+        self.opening = asyncio.Lock()
+
+
+_uses: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Uses] = weakref.WeakKeyDictionary()
 
 
 def _same_database(name: str) -> str | None:
@@ -282,11 +308,11 @@ async def _shared(
     if same is None:
         engine = await _new_engine(backend, max_block_s)
         return engine, engine.close
-    place = (id(asyncio.get_running_loop()), same)
-    async with _opening.setdefault(place, asyncio.Lock()):
-        use = _open_engines.get(place)
+    uses = _uses.setdefault(asyncio.get_running_loop(), _Uses())
+    async with uses.opening:
+        use = uses.by_database.get(same)
         if use is None or use.engine.closed:
-            use = _open_engines[place] = _Use(await _new_engine(backend, max_block_s), options)
+            use = uses.by_database[same] = _Use(await _new_engine(backend, max_block_s), options)
         elif use.options != options:
             raise Misuse(
                 f"{same!r} is open already with other options.", do="Open it with the same, or close it first."
@@ -296,9 +322,9 @@ async def _shared(
     async def release() -> None:
         use.stores -= 1
         if not use.stores:
-            _open_engines.pop(place, None)
-            _opening.pop(place, None)
-            await use.engine.close()
+            async with uses.opening:  # so that whoever opens it next finds it closed, not closing
+                uses.by_database.pop(same, None)
+                await use.engine.close()
 
     return use.engine, release
 

@@ -239,7 +239,9 @@ async def test_undecodable_output_is_kept_once_and_harms_no_later_turn(store):
 
 
 @pytest.mark.field("F-124")
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 2**63, -(2**63) - 1, Decimal("1.5"), {1, 2}, b"x", {1: 2}])
+@pytest.mark.parametrize(
+    "bad", [math.nan, math.inf, -math.inf, 2**63, -(2**63) - 1, Decimal("1.5"), {1, 2}, b"x", {1: 2}]
+)
 async def test_what_json_cannot_keep_is_refused_with_its_path(store, bad):
     session = await store.create_session()
     with pytest.raises(turnkeeper.Invalid, match=r"vars\.x\.deep\[1\]"):
@@ -254,7 +256,15 @@ async def test_what_json_cannot_keep_is_refused_with_its_path(store, bad):
 @pytest.mark.field("F-124")
 async def test_the_numbers_json_can_keep_come_back_bit_for_bit(store):
     session = await store.create_session()
-    kept = {"a": -0.0, "b": 2**63 - 1, "c": -(2**63), "d": 5e-324, "e": 1.7976931348623157e308, "f": 1.0, "g": 2**53 + 1}
+    kept = {
+        "a": -0.0,
+        "b": 2**63 - 1,
+        "c": -(2**63),
+        "d": 5e-324,
+        "e": 1.7976931348623157e308,
+        "f": 1.0,
+        "g": 2**53 + 1,
+    }
     await play_once(session, "go", **kept)
     back = (await session.state())["vars"]
     assert back == kept

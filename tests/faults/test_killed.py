@@ -54,7 +54,9 @@ async def test_the_next_worker_goes_on_where_a_killed_one_was(backend: str, url:
     await made(url, "cave")
     async with turnkeeper.open(url, owner="next") as store:
         cave = await store.session("cave")
-        async with worker("hold", url=url, session="cave", input="I light the lamp.", key="cmd-1", lease_s=LEASE_S) as other:
+        async with worker(
+            "hold", url=url, session="cave", input="I light the lamp.", key="cmd-1", lease_s=LEASE_S
+        ) as other:
             _, epoch = await other.expect("inside")
             assert [(p.state, p.input[0]["text"]) for p in await cave.pending()] == [("running", "I light the lamp.")]
             assert (await cave.info()).status == "running"

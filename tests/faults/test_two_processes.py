@@ -97,7 +97,9 @@ async def test_a_frozen_owner_loses_its_session_when_its_lease_ends(backend: str
         assert [message.text for message in await cave.messages()] == ["second", "only this"]
 
 
-async def together(stack: AsyncExitStack, part: str, url: str, sessions: list[list[str]], **options: Any) -> list[Worker]:
+async def together(
+    stack: AsyncExitStack, part: str, url: str, sessions: list[list[str]], **options: Any
+) -> list[Worker]:
     """Start a process for each list of sessions, and let them begin at the same time."""
     others = [await stack.enter_async_context(worker(part, url=url, sessions=names, **options)) for names in sessions]
     for other in others:
@@ -138,7 +140,9 @@ async def test_processes_on_one_file_share_it_fairly_and_lose_nothing(
 
 @SHARED
 @pytest.mark.field("F-1")
-async def test_sixteen_tasks_with_fifty_turns_each_from_two_processes_meet_no_lock_error(backend: str, url: str) -> None:
+async def test_sixteen_tasks_with_fifty_turns_each_from_two_processes_meet_no_lock_error(
+    backend: str, url: str
+) -> None:
     names = [[f"s{process}-{i}" for i in range(16)] for process in range(2)]
     await made(url, *sum(names, []))
     async with AsyncExitStack() as stack:

@@ -52,9 +52,7 @@ class Change(NamedTuple):
 class Disk:
     """A VFS of its own name, over the real one."""
 
-    def __init__(
-        self, *, record: bool = False, refuse: Callable[[Change], BaseException | None] | None = None
-    ) -> None:
+    def __init__(self, *, record: bool = False, refuse: Callable[[Change], BaseException | None] | None = None) -> None:
         self.name = f"disk-{os.getpid()}-{next(_numbers)}"
         self.trace: list[Change] = []
         self.refuse = refuse

@@ -255,9 +255,7 @@ async def weak(options: dict[str, Any]) -> None:
     await open_once(options)
 
 
-PARTS = {
-    part.__name__: part for part in (play, numbers, hold, attach, foreign, open_once, limited, weak)
-}
+PARTS = {part.__name__: part for part in (play, numbers, hold, attach, foreign, open_once, limited, weak)}
 
 if __name__ == "__main__":
     asyncio.run(PARTS[sys.argv[1]](json.loads(sys.argv[2])))

@@ -46,6 +46,8 @@ def context_claim(holder: str, session_id: str) -> Claim | None:
 
 def set_context_claim(holder: str, claim: Claim) -> None:
     """Make this context, and the tasks it starts from now on, writers under a claim."""
+    if context_claim(holder, claim.session_id) == claim:
+        return
     claims.set({**claims.get({}), (holder, claim.session_id): claim})
 
 

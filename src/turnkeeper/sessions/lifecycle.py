@@ -19,6 +19,7 @@ from ..kit.fenced import Ref, Who, enter, look_up, ref_of
 from ..limits import PAGE_ROWS
 from ..records import HEADERS, SESSIONS, TOMBSTONES, Header, Session, Take, Tombstone
 from ..store.backend import Get
+from ..store.intake import text_cell
 from ..store.transaction import Rows, Transaction
 from .events import write_event
 
@@ -53,6 +54,8 @@ async def create(
     session_id = uuid7() if session_id is None else session_id
     if not isinstance(session_id, str) or not session_id.strip():
         raise Invalid("A session's id is a text that is not blank.", do="Give an id, or none.", path="session_id")
+    text_cell(session_id, "session_id")
+    text_cell(space, "space")
     if title is not None and not isinstance(title, str):
         raise Invalid("A title is text.", do="Give a str, or none.", path="title")
     await tx.touch(f"h:{session_id}", f"s:{session_id}", f"t:{session_id}")

@@ -115,15 +115,15 @@ class Engine:
             try:
                 async with block as tx:
                     return await fn(tx)
-            except Duplicate:
-                if careful or not block.lost_at_landing:
-                    raise
-                careful = True  # the second run finds it where it is inserted
-            except Conflict:
+            except Exception as e:
                 if time.monotonic() - started > RETRY_S:
                     raise
-            except Exception:
-                if time.monotonic() - started > RETRY_S or not await block.failed_on_moved():
+                if block.refused is None:
+                    if not await block.failed_on_moved():
+                        raise
+                elif isinstance(e, Duplicate) and not careful:
+                    careful = True  # the second run finds it where it is inserted
+                elif not isinstance(e, Conflict):
                     raise
             attempt += 1
             await asyncio.sleep(min(0.032, 0.0005 * 2**attempt) * self._random.random())
@@ -160,8 +160,8 @@ class Block(AbstractAsyncContextManager[X]):
 
     def __init__(self, engine: Engine, tx: X) -> None:
         self._engine, self._tx = engine, tx
-        self.lost_at_landing = False
-        self._failed_inside = False
+        self.refused: Exception | None = None
+        """What the landing was refused with, when the body itself had ended well."""
         self._rests_on: dict[str, int] = {}
 
     async def __aenter__(self) -> X:
@@ -175,22 +175,22 @@ class Block(AbstractAsyncContextManager[X]):
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
-            self._rests_on, self._failed_inside = self._tx.rests_on(), error is not None
             if error is None:
                 try:
                     await self._tx.land()
-                except Duplicate:
-                    self.lost_at_landing = True
+                except Exception as e:
+                    self.refused = e
                     raise
+            self._rests_on = self._tx.rests_on()
         finally:
-            self._tx.close()
+            self._tx.end()
             link = _current.get()
             if link is not None and link.tx is self._tx:
                 _current.set(link.outer)
 
     async def failed_on_moved(self) -> bool:
         """Say whether the body failed although what it had read has moved: its error may be of a state that is no more."""
-        if not self._failed_inside or not self._rests_on:
+        if not self._rests_on:
             return False
         revs = await self._engine.backend.read([RootRev(root) for root in self._rests_on])
         return revs != list(self._rests_on.values())

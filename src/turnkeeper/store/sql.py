@@ -73,6 +73,24 @@ SQLITE_OWN = (
 """The waist's own tables: marks of the schema, revisions of the roots without a head, the newest commit sequence."""
 
 
+_NEXT_XID = "pg_snapshot_xmax(pg_current_snapshot())::text::int8"
+STRIDE = 16
+"""PostgreSQL's commit sequences: `seq_base`, plus this times the transaction's id, plus the set's place in its group."""
+SLOTS = 64
+POSTGRES_OWN = (
+    'CREATE TABLE store_meta (name text COLLATE "C" PRIMARY KEY, value text NOT NULL)',
+    'CREATE TABLE roots (root text COLLATE "C" PRIMARY KEY, root_rev bigint NOT NULL)',
+    "CREATE TABLE commits (slot int4 PRIMARY KEY, seq bigint NOT NULL)",
+    f"INSERT INTO commits SELECT slot, 0 FROM generate_series(0, {SLOTS - 1}) AS slot",
+    f"INSERT INTO store_meta VALUES ('seq_base', (-{STRIDE} * {_NEXT_XID})::text)",
+)
+"""The same for PostgreSQL. The newest sequences stand in a ring of slots, so that landings do not wait for each other."""
+POSTGRES_REPAIR = f"""UPDATE store_meta AS m SET value = (c.newest + {STRIDE} - {STRIDE} * c.xid)::text
+FROM (SELECT max(seq) AS newest, {_NEXT_XID} AS xid FROM commits) AS c
+WHERE m.name = 'seq_base' AND c.newest >= CASE m.name WHEN 'seq_base' THEN m.value::int8 + {STRIDE} * c.xid END"""
+"""Keeps sequences growing when the cluster's transaction ids are behind them: a new store, or one from a dump."""
+
+
 def schema_digest(tables: Sequence[Table[Any]]) -> str:
     """Answer a short digest of a whole schema: what a database is checked against, and functions are named by."""
     return digest([table.declaration() for table in tables]).hex()[:16]
@@ -150,3 +168,83 @@ def scan(request: Scan, *, measure: bool = False) -> tuple[str, list[Cell]]:
     if not measure:
         cells.append(-1 if request.limit is None else request.limit)
     return text, cells
+
+
+_FROM_JSON = {"integer": "({})::int8", "real": "({})::float8", "blob": "decode({}, 'hex')"}
+_TO_TEXT = {"integer": "{}::text", "real": "{}::text", "blob": "encode({}, 'hex')"}
+_LOWEST = {"text": "''", "integer": "'-9223372036854775808'::int8", "real": "'-Infinity'::float8", "blob": "''::bytea"}
+_HIGHEST = {"text": "repeat(chr(1114111), 513)", "integer": "9223372036854775807", "real": "'Infinity'::float8"}
+
+
+def from_json(table: Table[Any], column: str, value: str) -> str:
+    """Answer how a column's cell is read from the text of a JSON value: blobs are hex there, reals text (`-0.0`)."""
+    return _FROM_JSON.get(table.columns[table.index[column]].kind, "({})").format(value)
+
+
+class JsonStatements:
+    """The statements of one table inside PostgreSQL's functions; `t` is the table, the values are JSON arrays.
+
+    Reading, `r` is `[shape, limit, low, high, prefix …, rest of after …]`. Writing, `e.r` is `[number of the set, cell …]`;
+    `rows` is the source of those arrays, `holds` the condition on them, `seq` the commit sequence of a row's set.
+    """
+
+    def __init__(self, table: Table[Any], schema: str) -> None:
+        self.table, self.name = table, f"{q(schema)}.{q(table.name)}"
+
+    def _bounds(self, order: str, equal: int) -> list[str]:
+        columns = self.table.orders[order]
+        terms = [f"t.{q(c)} = {from_json(self.table, c, f'r ->> {4 + i}')}" for i, c in enumerate(columns[:equal])]
+        for c in columns[equal : equal + 1]:
+            kind, cell = self.table.columns[self.table.index[c]].kind, f"t.{q(c)}"
+            low, high = (from_json(self.table, c, f"r ->> {i}") for i in (2, 3))
+            terms.append(f"{cell} >= coalesce({low}, {_LOWEST[kind]})")
+            ends = f"{cell} <= coalesce({high}, {_HIGHEST.get(kind)})"
+            terms.append(ends if kind in _HIGHEST else f"(r ->> 3 IS NULL OR {cell} <= {high})")
+        return terms
+
+    def measure(self, order: str, equal: int) -> str:
+        """Count rows and the bytes of their json and blob cells."""
+        sizes = [f"coalesce(octet_length(t.{q(c.name)}), 0)" for c in self.table.columns if c.kind in ("json", "blob")]
+        cells = f"count(*)::text, coalesce(sum({' + '.join(sizes) or '0'}), 0)::text"
+        return f"SELECT v_n, ARRAY[{cells}] FROM {self.name} AS t WHERE {' AND '.join(self._bounds(order, equal))}"
+
+    def scan(self, order: str, equal: int, reverse: bool, after: bool) -> str:
+        """Answer rows in an order, from the first or after a given one."""
+        rest, terms = self.table.orders[order][equal:], self._bounds(order, equal)
+        columns = [f"t.{q(c)}" for c in rest]
+        if after:
+            values = [from_json(self.table, c, f"r ->> {4 + equal + i}") for i, c in enumerate(rest)]
+            terms.append(f"({', '.join(columns)}) {'<' if reverse else '>'} ({', '.join(values)})")
+        cells = ", ".join(_TO_TEXT.get(c.kind, "{}").format(f"t.{q(c.name)}") for c in self.table.columns)
+        by = f" ORDER BY {', '.join(c + ' DESC' * reverse for c in columns)} LIMIT (r ->> 1)::int8" if columns else ""
+        return f"SELECT v_n, ARRAY[{cells}]::text[] FROM {self.name} AS t WHERE {' AND '.join(terms)}{by}"
+
+    def _values(self, seq: str) -> dict[str, str]:
+        values = {c: from_json(self.table, c, f"e.r ->> {i}") for i, c in enumerate(self.table.names, 1)}
+        stamped = {self.table.names[i] for i in self.table.commit_columns}
+        return {c: f"coalesce(nullif({v}, 0), {seq})" if c in stamped else v for c, v in values.items()}
+
+    def insert(self, rows: str, holds: str, seq: str) -> str:
+        """Add rows; a head's row begins at its set's sequence."""
+        values = self._values(seq) | ({REV: seq} if self.table.head else {})
+        return f"INSERT INTO {self.name} ({names(tuple(values))}) SELECT {', '.join(values.values())} FROM {rows} WHERE {holds}"
+
+    def update(self, rows: str, holds: str, seq: str) -> str:
+        """Replace rows; a head's row counts its root's revision."""
+        values = self._values(seq)
+        same = [f"t.{q(c)} = {values[c]}" for c in self.table.key]
+        sets = [f"{q(c)} = {v}" for c, v in values.items() if c not in self.table.key]
+        sets += [f"{q(REV)} = t.{q(REV)} + 1"] if self.table.head else []
+        where = " AND ".join([*same, holds])
+        return f"UPDATE {self.name} AS t SET {', '.join(sets)} FROM {rows} WHERE {where}" if sets else "NULL"
+
+    def delete(self, rows: str, holds: str) -> str:
+        """Remove rows by their keys."""
+        same = [f"t.{q(c)} = {from_json(self.table, c, f'e.r ->> {i}')}" for i, c in enumerate(self.table.key, 1)]
+        return f"DELETE FROM {self.name} AS t USING {rows} WHERE {' AND '.join([*same, holds])}"
+
+    def drop(self, names_of_roots: str) -> str:
+        """Remove every row of some roots; their names come as rows `x` of text."""
+        root = self.table.root_column
+        roots = f"ARRAY(SELECT {from_json(self.table, root, 'x')} FROM {names_of_roots} AS x)"
+        return f"DELETE FROM {self.name} AS t WHERE t.{q(root)} = ANY ({roots})"

@@ -19,7 +19,7 @@ from ..errors import Conflict, Duplicate, Fenced, Invalid, Misuse
 from ..jsonvalue import decode, same
 from ..schema import TABLE_OF, Cell, Key, Row, Table
 from .backend import Answer, Backend, Get, Landed, Lost, Measure, Request, RootRev, Scan, WriteSet, bytes_of
-from .intake import codec, key_cells
+from .intake import codec, key_cells, text_cell
 from .overlay import UNKNOWN, Overlay
 from .roots import Lines
 
@@ -117,6 +117,7 @@ class Transaction(Rows):
         for root in sorted(set(roots)):
             if root in self._held or root in self._overlay.revs:
                 continue
+            text_cell(root, "root")
             upwards = not self._held or root > self._held[-1]
             if await lines.enter(self, root) if upwards else lines.try_enter(self, root):
                 self._held.append(root)
@@ -276,7 +277,7 @@ class Transaction(Rows):
         """Remove everything of one root. What is written to it afterwards, in this block or later, is another life."""
         self._check_live()
         if root not in self._overlay.revs:
-            await self._rows([], touching=(root,))
+            await self._rows([], touching=(text_cell(root, "root"),))
         kind = root.partition(":")[0]
         self._overlay.drop(root, [table for table in self._host.tables if table.root_kind == kind])
 
@@ -341,7 +342,7 @@ class Transaction(Rows):
             raise Misuse(f"Rows were added under {root}, which has no row in {head.name}.", do="Insert that row first.")
 
     async def land(self) -> None:
-        """Send the write set to the backend and wait for its fate, through any cancellation. Ends the transaction."""
+        """Send the write set to the backend (its block calls this) and wait for its fate, through any cancellation."""
         written = self.write_set()
         self.live = False
         if written is None:
@@ -363,8 +364,8 @@ class Transaction(Rows):
         if failure is not None:
             raise failure
 
-    def close(self) -> None:
-        """End the transaction: nothing more is read or written through it, and the next in line goes on."""
+    def end(self) -> None:
+        """End the transaction (its block calls this): nothing more is read or written through it, and the next in line goes on."""
         self.live = False
         if self.outcome == "open":
             self.outcome = "rolled back"

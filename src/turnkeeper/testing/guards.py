@@ -191,7 +191,14 @@ class Guards:
         backend = waist.engine.backend
         told = NestedTransactionError.of(backend.name, backend.kind)
         assert (str(caught.value), caught.value.fields) == (str(told), told.fields)
-        for words in (repr(backend.name), backend.kind, "nested transactions are unsupported", "because", "flatten", "tx"):
+        for words in (
+            repr(backend.name),
+            backend.kind,
+            "nested transactions are unsupported",
+            "because",
+            "flatten",
+            "tx",
+        ):
             assert words in str(caught.value)
 
     async def test_after_a_refused_block_the_outer_one_goes_on(self, house: House) -> None:

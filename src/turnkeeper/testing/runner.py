@@ -29,7 +29,11 @@ def tests(parts: Iterable[type] = PARTS) -> Iterator[tuple[str, Callable[[House]
 
 
 async def run(
-    fresh: Callable[[], Connect], *, parts: Iterable[type] = PARTS, stop_after: int | None = None, test_s: float = TEST_S
+    fresh: Callable[[], Connect],
+    *,
+    parts: Iterable[type] = PARTS,
+    stop_after: int | None = None,
+    test_s: float = TEST_S,
 ) -> list[Failure]:
     """Run the tests of some parts, each on a database of its own, and answer those that failed.
 
