@@ -25,7 +25,7 @@ from .errors import Invalid, TooLarge
 from .limits import INT_MAX, INT_MIN, JSON_BYTES, JSON_DEPTH, JSON_NODES
 
 _LEAVES = frozenset((str, bool, type(None)))
-_ENCODER = msgspec.json.Encoder()
+fast_encode = msgspec.json.Encoder().encode
 _SORTING = msgspec.json.Encoder(order="sorted")
 _DECODE = msgspec.json.decode
 _MAX_FLOAT = sys.float_info.max
@@ -46,8 +46,11 @@ class _Refused(Exception):
 
 def check(value: Any, path: str = "$") -> None:
     """Refuse what is not JSON by this module's rules. Raises Invalid or TooLarge naming the path, never the value."""
-    if type(value) in _LEAVES or _plainly_fine(value, 1):
-        return
+    if not plainly_fine(value):
+        _look_closely(value, path)
+
+
+def _look_closely(value: Any, path: str) -> None:
     try:
         nodes = _walk(value, 1)
     except _Refused as refused:
@@ -62,9 +65,11 @@ def check(value: Any, path: str = "$") -> None:
         )  # fmt: skip
 
 
-def _plainly_fine(value: Any, depth: int) -> bool:
+def plainly_fine(value: Any, depth: int = 1) -> bool:
     """Say at once of a small and ordinary value that nothing is wrong with it; of all others that it must be walked."""
     kind = type(value)
+    if kind in _LEAVES:
+        return True
     if kind is dict:
         for key in value:
             if type(key) is not str:
@@ -86,7 +91,7 @@ def _plainly_fine(value: Any, depth: int) -> bool:
         elif kind is float:
             if not -_MAX_FLOAT <= item <= _MAX_FLOAT:
                 return False
-        elif not _plainly_fine(item, depth + 1):
+        elif not plainly_fine(item, depth + 1):
             return False
     return True
 
@@ -142,27 +147,24 @@ def _walk_list(value: list[Any] | tuple[Any, ...], depth: int) -> int:
     return nodes
 
 
-def encode(value: Any) -> str:
+def encode(value: Any, path: str = "$") -> str:
     """Write a checked value as JSON text, in its own key order. Raises TooLarge above `limits.JSON_BYTES`."""
     try:
-        text = _ENCODER.encode(value).decode()
+        text = fast_encode(value)
     except UnicodeEncodeError:
-        text = _encode_surrogates(value)
-    check_size(text, "$")
-    return text
-
-
-def check_size(text: str, path: str) -> None:
-    """Refuse a text above `limits.JSON_BYTES`: early, before anything is run on it. Raises TooLarge."""
+        text = _encode_surrogates(value).encode()
     if len(text) > JSON_BYTES:
-        raise TooLarge(
-            f"A JSON value of {len(text):,} bytes at {path} is above the limit of {JSON_BYTES:,}.",
-            do="Split it, or keep its bulk outside and store a reference.",
-            family="json-bytes",
-            limit=JSON_BYTES,
-            size=len(text),
-            path=path,
-        )
+        raise too_large(len(text), path)
+    return text.decode()
+
+
+def too_large(size: int, path: str) -> TooLarge:
+    """Build the error for a JSON value above `limits.JSON_BYTES`."""
+    return TooLarge(
+        f"A JSON value of {size:,} bytes at {path} is above the limit of {JSON_BYTES:,}.",
+        do="Split it, or keep its bulk outside and store a reference.",
+        family="json-bytes", limit=JSON_BYTES, size=size, path=path,
+    )  # fmt: skip
 
 
 def copied(value: Any, path: str = "$") -> Any:
@@ -173,7 +175,7 @@ def copied(value: Any, path: str = "$") -> Any:
     if type(value) in _LEAVES:
         return value
     check(value, path)
-    return decode(encode(value))
+    return decode(encode(value, path))
 
 
 def decode(text: str) -> Any:

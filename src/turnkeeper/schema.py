@@ -86,6 +86,7 @@ class Table(Generic[R]):
         self.key_of: Callable[[Row], Key] = _getter([self.index[k] for k in key])
         self.order_of = {n: _getter([self.index[c] for c in o]) for n, o in self.orders.items()}
         self.root_prefix = f"{self.root_kind}:"
+        self.root_in_order = {n: o.index(self.root_column) for n, o in self.orders.items() if self.root_column in o}
         self.root_cell: Callable[[Row], Any] = itemgetter(self.index[self.root_column])
         self.root_in_key = key.index(self.root_column)
         TABLE_OF[record] = self
@@ -109,10 +110,8 @@ class Table(Generic[R]):
 
     def root_of_prefix(self, order: str, prefix: tuple[Cell, ...]) -> str | None:
         """Answer the one root a scan stays in, or None when it crosses roots."""
-        columns = self.orders[order][: len(prefix)]
-        if self.root_column not in columns:
-            return None
-        return f"{self.root_kind}:{prefix[columns.index(self.root_column)]!s}"
+        place = self.root_in_order.get(order, len(prefix))
+        return f"{self.root_prefix}{prefix[place]!s}" if place < len(prefix) else None
 
     def stamped(self, rows: list[Row], commit_seq: int) -> list[Row]:
         """Answer rows with their landing's commit sequence filled in."""

@@ -234,14 +234,14 @@ async def limited(options: dict[str, Any]) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         for number in range(options["turns"]):
             if number == options["full"]:
-                wal = Path(options["url"] + "-wal").stat().st_size
-                resource.setrlimit(resource.RLIMIT_FSIZE, (wal + options["room"], hard))
+                log = Path(options["url"] + "-wal").stat().st_size
+                resource.setrlimit(resource.RLIMIT_FSIZE, (options["limit"] or log + 10_000, hard))
             elif number == options["free"]:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
             async def play_one(turn: Any, number: int = number) -> None:
                 turn.vars["number"] = number
-                turn.reply(f"reply {number} " + "word " * 100)
+                turn.reply(f"reply {number} " + "word " * options["words"])
 
             await _said(lambda: session.take_turn(play_one, f"input {number}", key=f"k{number}"))  # noqa: B023
     say("done")

@@ -214,7 +214,9 @@ class _Drawing:
         )
 
     def _print(self, before: str, heavy: bool, text: Text) -> None:
-        self._out.print(Text.assemble(before, (_line(heavy) + "  ", "bold" if heavy else "dim"), text))
+        line = Text.assemble(before, (_line(heavy) + "  ", "bold" if heavy else "dim"), text)
+        line.rstrip()
+        self._out.print(line)
 
 
 def _line(heavy: bool) -> str:

@@ -12,7 +12,8 @@ from typing import Any, get_args
 import msgspec
 
 from ..errors import Invalid
-from ..jsonvalue import check_size, copied
+from ..jsonvalue import copied, too_large
+from ..limits import JSON_BYTES
 from ..records import Role
 
 ROLES: tuple[str, ...] = get_args(Role)
@@ -65,7 +66,8 @@ def message(role: str, content: str | Sequence[Mapping[str, Any]], **more: Any) 
 def parts(content: str | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Answer content as a list of parts of its own. Raises Invalid naming the part that is malformed, or TooLarge."""
     if isinstance(content, str):
-        check_size(content, "parts[0].text")
+        if len(content) > JSON_BYTES:
+            raise too_large(len(content), "parts[0].text")
         return [{"type": "text", "text": content}]
     if isinstance(content, Mapping) or not isinstance(content, Sequence):
         raise Invalid("A content is a text, or a list of parts.", do="Give a str or a list of dicts.", path="parts")

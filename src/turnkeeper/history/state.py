@@ -147,10 +147,8 @@ async def write_tips(tx: Transaction, take: Take, state: State, slots: Iterable[
     """Write the tip rows of some slots of a state that stands at `position`."""
     for slot in slots:
         tip = Tip(take.session_id, take.take, slot, position, state[slot])
-        if await tx.get(TIPS, take.session_id, take.take, slot) is None:
+        if not await tx.update(tip, expect={}):
             await tx.insert(tip)
-        else:
-            await tx.update(tip, expect={})
 
 
 async def copy_state(tx: Transaction, source: Take, target: Take, last: int) -> None:

@@ -121,6 +121,15 @@ class Reader(Protocol):
         """Answer all requests from one committed state, in their order."""
 
 
+class Deciding(Future[Verdict]):
+    """The fate of a queued set. It cannot be cancelled: a task that waits for it is woken when it is decided, and its
+    CancelledError comes then, so that the caller is told the truth (`tx.outcome`)."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Refuse: what is queued is decided."""
+        return False
+
+
 class Owners(Protocol):
     """Who can be shown to live."""
 
@@ -149,7 +158,7 @@ class Backend(Reader, Protocol):
     async def open(self) -> None:
         """Connect, create or migrate. Raises Unavailable, or IncompatibleStore for a newer or foreign database."""
 
-    def land(self, write_set: WriteSet) -> Future[Verdict]:
+    def land(self, write_set: WriteSet) -> Deciding:
         """Queue one set; the future answers when its fate is decided, whatever becomes of the caller meanwhile.
 
         A backend may gather sets that wait at the same time. The future holds Unavailable when nothing was written,

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..errors import Damaged, Invalid, TooLarge
-from ..jsonvalue import check, decode, encode
-from ..limits import ID_BYTES, INT_MAX, INT_MIN
+from ..jsonvalue import check, decode, encode, fast_encode, plainly_fine, too_large
+from ..limits import ID_BYTES, INT_MAX, INT_MIN, JSON_BYTES
 from ..schema import Cell, Column, Key, Row, Table
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -22,9 +22,15 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 def json_cell(value: Any, path: str) -> str:
     """Check a JSON value and write it as a cell."""
-    if type(value) is not str:
+    if not plainly_fine(value):
         check(value, path)
-    return encode(value)
+    try:
+        text = fast_encode(value)
+    except UnicodeEncodeError:
+        return encode(value, path)
+    if len(text) > JSON_BYTES:
+        raise too_large(len(text), path)
+    return text.decode()
 
 
 def text_cell(value: Any, path: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..clock import Clock
 from ..schema import Key, Row, Table
-from .backend import Answer, Get, Landed, Lost, Measure, Reader, Request, RootRev, Scan, Verdict, WriteSet, bytes_of
+from .backend import Answer, Deciding, Get, Landed, Lost, Measure, Reader, Request, RootRev, Scan, WriteSet, bytes_of
 from .overlay import bounds
 from .owners import OpenOwners
 
@@ -161,9 +161,9 @@ class MemoryBackend:
         """Open a reader of the state as it is now."""
         return self._viewing()
 
-    def land(self, write_set: WriteSet) -> asyncio.Future[Verdict]:
+    def land(self, write_set: WriteSet) -> Deciding:
         """Check, then apply: no await in between, so nothing can be half there."""
-        decided: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        decided = Deciding()
         lost = self._refusal(write_set)
         if lost is None:
             self._seq += 1

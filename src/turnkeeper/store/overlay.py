@@ -51,6 +51,17 @@ class Overlay:
         """Keep a committed row as it was first read, and answer it."""
         return self.base.setdefault(table, {}).setdefault(key, row)
 
+    def learn_all(self, table: Table[Any], rows: list[Row]) -> None:
+        """Keep committed rows as they were first read."""
+        base = self.base.setdefault(table, {})
+        key_of = table.key_of
+        for row in rows:
+            base.setdefault(key_of(row), row)
+
+    def holds_rows(self) -> bool:
+        """Say whether anything here lies above, or instead of, the committed rows."""
+        return bool(self.live or self.base or self.dropped)
+
     def known_base(self, table: Table[Any], key: Key) -> Any:
         """Answer the committed row, None, or UNKNOWN: what lies below this transaction's own writes."""
         if self.dropped and table.root_of_key(key) in self.dropped:

@@ -1,67 +1,80 @@
-"""The backend for many machines: PostgreSQL through asyncpg, two generated functions, no state in any session.
+"""The backend for many machines: PostgreSQL through asyncpg, two generated functions, no state in any session (ADR 3).
 
-A landing is one call of one function, a read another (`postgres_functions`), so a call is a transaction by itself and
-everything works behind a pooler in transaction mode. Sets and reads that wait when a connection comes free travel
-together; there is no timer. Landings go first, but they never keep a read waiting: it opens a connection of its own.
-A connection lost during a landing leaves its outcome unknown; anything else is tried again, or was never written.
+A call of a function is a transaction by itself, so everything works behind a pooler in transaction mode. Sets and reads
+that wait when a connection comes free travel together; there is no timer. Landings go first, but a read that has waited
+for them too long opens a connection of its own. A connection lost in a landing leaves its outcome unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from ..clock import Clock
-from ..errors import OutcomeUnknown, TurnkeeperError, Unavailable
+from ..errors import Invalid, OutcomeUnknown, TurnkeeperError, Unavailable
 from ..limits import GROUP_ROWS, GROUP_SETS, SCAN_INLINE_ROWS
 from . import sql
-from .backend import Answer, Get, Lost, Reader, Request, Scan, Verdict, WriteSet
+from .backend import Answer, Deciding, Get, Lost, Reader, Scan, Verdict, WriteSet
 from .migrations import Plan, foreign
 from .owners import OpenOwners
 from .postgres_functions import Functions
-from .postgres_wire import Asked, Newest, ServerTime, Wire
+from .postgres_wire import NEWEST, NOW, Asked, Wire
 
 LOG = logging.getLogger("turnkeeper.store")
 PATIENCE_S = 4.0
-"""How long a call goes on trying to connect."""
+"""How long a call goes on trying to connect, or waits for its turn to open a view."""
 VIEWS = 4
 """Read views open at once, each on a connection of its own."""
 STALL_S = 30.0
+"""After this long a transaction that holds back the newest commit sequence is worth a line in the log."""
 _LATE_S = 0.05
 
-Landing = tuple[WriteSet, "asyncio.Future[Verdict]"]
+Landing = tuple[WriteSet, Deciding]
 Asking = tuple[Sequence[Asked], "asyncio.Future[list[Answer]]", float]
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05", "53300")
 _REASONS = {
-    "28": "refuses the login",
-    "3D": "has no such database",
-    "42501": "does not allow that to this login",
-    "53100": "has a full disk",
-    "25006": "is read-only",
-    "25001": "has another default isolation than read committed",
-}
+    "28": "refuses the login", "3D": "has no such database", "42501": "does not allow that to this login",
+    "53100": "has a full disk", "25006": "is read-only", "25001": "has a default isolation other than read committed",
+}  # fmt: skip
 
 
 class Link:
-    """One connection. Statements are prepared by name only when no pooler stands between, which its process id shows."""
+    """One connection. Statements have names only where no pooler stands between, which the server's process id shows."""
 
     def __init__(self, connection: Any) -> None:
-        self.c, self._named, self._direct = connection, dict[str, Any](), None
+        self.c, self._named, self._direct = connection, dict[str, Any](), False
+
+    @classmethod
+    async def to(cls, url: str) -> Link:
+        """Connect."""
+        try:
+            import asyncpg
+        except ImportError as e:
+            do = "Install turnkeeper[postgres]."
+            raise Unavailable("PostgreSQL needs the driver asyncpg.", "Nothing was opened.", do) from e
+        settings = {"application_name": "turnkeeper"}
+        link = cls(await asyncpg.connect(url, timeout=10, statement_cache_size=0, server_settings=settings))
+        link._direct = await link.c.fetchval("SELECT pg_backend_pid()") == link.c.get_server_pid()
+        return link
 
     async def run(self, statement: str, *arguments: Any) -> list[Any]:
         """Run a constant statement."""
-        if self._direct is None:
-            self._direct = await self.c.fetchval("SELECT pg_backend_pid()") == self.c.get_server_pid()
         if not self._direct:
-            return await self.c.fetch(statement, *arguments)
+            return list(await self.c.fetch(statement, *arguments))
         if statement not in self._named:
             self._named[statement] = await self.c.prepare(statement)
-        return await self._named[statement].fetch(*arguments)
+        return list(await self._named[statement].fetch(*arguments))
+
+    async def close(self) -> None:
+        """Take leave of the server, or just go."""
+        with suppress(Exception):
+            await self.c.close(timeout=2)
 
 
 class PostgresBackend:
@@ -86,22 +99,18 @@ class PostgresBackend:
         self._plan, self._clock, self._create, self._migrate = plan, clock, create, migrate
         self._functions = Functions(plan.tables, self.schema)
         self._wire = Wire(self._functions)
-        self._connections, self._busy = connections, 0
+        self._connections, self._busy, self._starting = connections, 0, False
         self._sets: deque[Landing] = deque()
         self._reads: deque[Asking] = deque()
         self._free: list[Link] = []
         self._views = asyncio.Semaphore(VIEWS)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._starting = False
         self._late: asyncio.TimerHandle | None = None
         self._landed = asyncio.Event()
-        self._ear: Any = None
-        self._hearing = asyncio.Lock()
+        self._ear: Link | None = None
         self._behind_since: float | None = None
-        self.owners = OpenOwners(of_others=None)
+        self.owners = OpenOwners(of_others=None)  # whether another process lives, only its leases tell
         self.round_trips = 0
-
-    # opening and closing
 
     async def open(self) -> None:
         """Connect, then create or migrate under a lock. Raises Unavailable or IncompatibleStore."""
@@ -110,92 +119,72 @@ class PostgresBackend:
         try:
             await self._prepare(link.c)
         except BaseException as e:
-            link.c.terminate()
-            raise self._translated(e) from e
+            await link.close()
+            if getattr(e, "sqlstate", None) in ("42703", "42P01"):
+                raise foreign(self.name) from e
+            raise translated(self.name, e) from e
         self._free.append(link)
 
     async def _prepare(self, c: Any) -> None:
         version, encoding = c.get_server_version(), c.get_settings().server_encoding
         if version < (13,) or encoding != "UTF8":
+            happened = f"{self.name!r} is PostgreSQL {version.major} with the encoding {encoding}."
             raise Unavailable(
-                f"{self.name!r} is PostgreSQL {version.major} with the encoding {encoding}.", "Nothing was changed in it.",
-                "Use PostgreSQL 13 or newer, and a database with the encoding UTF8.",
-            )  # fmt: skip
-        async with c.transaction(isolation="read_committed"):
-            await c.execute(f"SELECT pg_advisory_xact_lock({self._functions.lock_class}, -1)")
-            await self._bring_forward(c)
-            there = await c.fetch(
-                "SELECT proname::text FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = $1",
-                self.schema,
+                happened, "Nothing was changed in it.", "Use PostgreSQL 13 or newer and the encoding UTF8."
             )
-            for name, text in self._functions.texts.items():
-                if (name,) not in there:
-                    await c.execute(text)
-            await c.execute(self._functions.repair_sequence())
-            if self._listen_url:
+        async with c.transaction(isolation="read_committed"):
+            await c.execute(f"SELECT pg_advisory_xact_lock({self._functions.lock}, -1)")
+            await self._bring_forward(c)
+            own = "SELECT proname::text FROM pg_proc WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)"
+            there = {row[0] for row in await c.fetch(own, self.schema)}
+            for text in (text for name, text in self._functions.texts.items() if name not in there):
+                await c.execute(text)
+            await c.execute(sql.POSTGRES_REPAIR)
+            if self._listen_url:  # from now on every landing tells
                 await c.execute("INSERT INTO store_meta VALUES ('notify', 'yes') ON CONFLICT DO NOTHING")
 
     async def _bring_forward(self, c: Any) -> None:
+        plan, use = self._plan, f"SET LOCAL search_path TO {sql.q(self.schema)}"
+        schema = await c.fetchval("SELECT oid FROM pg_namespace WHERE nspname = $1", self.schema)
         there = {
-            row[0]
-            for row in await c.fetch(
-                "SELECT relname::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = $1"
-                " UNION ALL SELECT '' FROM pg_namespace WHERE nspname = $1", self.schema,
-            )
-        }  # fmt: skip
-        plan, ours = self._plan, {"store_meta", "roots", "commits", *(table.name for table in self._plan.tables)}
-        if not there & ours:
-            if not self._create:
-                raise Unavailable(f"There is no store in {self.name!r}.", "Nothing was made.", "Open with create=True.")
-            steps = [] if "" in there else [f"CREATE SCHEMA {sql.q(self.schema)}"]
-            steps += [f"SET LOCAL search_path TO {sql.q(self.schema)}", *self._functions.own_tables()]
-            steps += [statement for table in plan.tables for statement in sql.create(table, "postgres")]
-        else:
-            await c.execute(f"SET LOCAL search_path TO {sql.q(self.schema)}")
-            try:
-                marks = dict(await c.fetch("SELECT name, value FROM store_meta"))
-                behind = plan.path(self.name, int(marks["version"]), marks["schema"], self._migrate)
-            except (KeyError, ValueError) as e:
-                raise foreign(self.name) from e
+            row[0] for row in await c.fetch("SELECT relname::text FROM pg_class WHERE relnamespace = $1", schema or 0)
+        }
+        if there & {"store_meta", "roots", "commits", *(table.name for table in plan.tables)}:
+            await c.execute(use)
+            marks = dict(await c.fetch("SELECT name, value FROM store_meta"))
+            if not marks.keys() >= {"version", "schema"}:
+                raise foreign(self.name)
+            behind = plan.path(self.name, int(marks["version"]), marks["schema"], self._migrate)
+            steps = [statement for version in behind for statement in plan.steps[version]["postgres"]]
             if not behind:
                 return
-            steps = [statement for version in behind for statement in plan.steps[version]["postgres"]]
+        elif not self._create:
+            raise Unavailable(f"There is no store in {self.name!r}.", "Nothing was made.", "Open with create=True.")
+        else:
+            made = (statement for table in plan.tables for statement in sql.create(table, "postgres"))
+            steps = [*([] if schema else [f"CREATE SCHEMA {sql.q(self.schema)}"]), use, *sql.POSTGRES_OWN, *made]
         await c.execute(";\n".join(steps))
-        await c.executemany(
-            "INSERT INTO store_meta VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            [("version", str(plan.version)), ("schema", plan.digest)],
-        )
+        mark = "INSERT INTO store_meta VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+        await c.executemany(mark, [("version", str(plan.version)), ("schema", plan.digest)])
 
     async def _connect(self, url: str, *, patience_s: float = PATIENCE_S) -> Link:
-        try:
-            import asyncpg
-        except ImportError as e:
-            raise Unavailable(
-                "PostgreSQL needs the driver asyncpg.", "Nothing was opened.", "Install turnkeeper[postgres]."
-            ) from e
         ends, pause = self._loop.time() + patience_s, 0.05
         while True:
             try:
-                return Link(
-                    await asyncpg.connect(
-                        url, timeout=10, statement_cache_size=0, server_settings={"application_name": "turnkeeper"}
-                    )
-                )
+                return await Link.to(url)
             except Exception as e:
-                if not self._lost(e) or self._loop.time() + pause > ends:
-                    raise self._translated(e) from e
+                if not _lost(e) or self._loop.time() + pause > ends:
+                    raise translated(self.name, e) from e
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.5)
 
     async def close(self) -> None:
         """Finish what is under way, then close every connection. Idempotent."""
-        while self._tasks or self._sets or self._reads:
-            await asyncio.wait(
-                [*self._tasks, self._loop.create_task(asyncio.sleep(0.01))], return_when="FIRST_COMPLETED"
-            )
-        for connection in [link.c for link in self._free] + ([self._ear] if self._ear else []):
-            with suppress(Exception):
-                await connection.close(timeout=2)
+        while self._tasks:
+            done, _ = await asyncio.wait(self._tasks)
+            self._tasks -= done
+        for link in [*self._free, *([self._ear] if self._ear else [])]:
+            await link.close()
         self._free, self._ear = [], None
 
     # the line in front of the connections
@@ -212,10 +201,8 @@ class PostgresBackend:
             self._late = self._loop.call_later(_LATE_S, self._look_for_late)
 
     def _read_is_late(self) -> bool:
-        """Say whether a read has waited behind landings for too long: one connection more than usual is for those."""
-        return (
-            bool(self._reads) and self._busy == self._connections and self._loop.time() - self._reads[0][2] >= _LATE_S
-        )
+        late = bool(self._reads) and self._loop.time() - self._reads[0][2] >= _LATE_S
+        return late and self._busy == self._connections  # one connection more than usual, and no second one
 
     def _look_for_late(self) -> None:
         self._late = None
@@ -223,38 +210,34 @@ class PostgresBackend:
             self._soon()
 
     async def _work(self) -> None:
-        self._starting = False
+        self._starting, extra = False, self._busy > self._connections
         try:
-            while self._sets or self._reads:
-                work = (
-                    self._answer(self._batch()) if self._read_is_late() or not self._sets else self._land(self._group())
-                )
+            while self._reads if extra else self._sets or self._reads:
+                work = self._answer(self._batch()) if extra or not self._sets else self._land(self._group())
                 if self._sets or self._reads:
                     self._soon()
                 await work
-                if self._busy > self._connections:
-                    break
         finally:
             self._busy -= 1
 
     def _group(self) -> list[Landing]:
         """Take the sets that can land in one call: none writes a root that another one touches."""
         group: list[Landing] = []
+        left: list[Landing] = []
         touched: set[str] = set()
         written: set[str] = set()
-        rows, left = 0, deque[Landing]()
+        rows = 0
         while self._sets and len(group) < GROUP_SETS and len(left) < 4 * GROUP_SETS:
             landing = self._sets.popleft()
-            ws, decided = landing
-            mine = {claim.root for claim in ws.claims}
-            wrote = {claim.root for claim in ws.claims if claim.written}
+            ws = landing[0]
+            mine, wrote = {c.root for c in ws.claims}, {c.root for c in ws.claims if c.written}
             apart = not (mine & written or wrote & touched)
             if apart and (not group or rows + ws.rows() <= GROUP_ROWS):
                 group.append(landing)
                 rows += ws.rows()
             else:
                 left.append(landing)
-            touched |= mine
+            touched |= mine  # of those left behind too: nobody overtakes on his own root
             written |= wrote
         self._sets.extendleft(reversed(left))
         return group
@@ -269,18 +252,20 @@ class PostgresBackend:
         while self._free and self._free[-1].c.is_closed():
             self._free.pop()
         link = self._free.pop() if self._free else await self._connect(self._url)
+        self.round_trips += 1
         try:
-            self.round_trips += 1
             rows = await link.run(statement, *arguments)
         except BaseException as e:
-            if not getattr(e, "sqlstate", None) or self._lost(e):
-                link.c.terminate()
-            raise
-        finally:
-            if not link.c.is_closed():
+            if getattr(e, "sqlstate", None) and not _lost(e):
                 self._free.append(link)
+            else:
+                lost, self._free = [link, *self._free], []  # the others have most likely gone the same way
+                for link in lost:
+                    link.c.terminate()
+            raise
+        self._free.append(link)
         if len(self._free) > self._connections:
-            await self._free.pop(0).c.close(timeout=2)
+            await self._free.pop(0).close()
         return rows
 
     # reading
@@ -293,36 +278,37 @@ class PostgresBackend:
         return await answered
 
     async def _answer(self, batch: list[Asking]) -> None:
-        document = self._wire.requests(request for requests, _, _ in batch for request in requests)
+        requests = [request for requests, _, _ in batch for request in requests]
         try:
+            document = self._wire.requests(requests)
             try:
-                rows = await self._call(self._functions.call_read, document)
+                rows = await self._call(self._functions.read, document)
             except Exception as e:
-                if not self._lost(e):
+                if not _lost(e):
                     raise
-                rows = await self._call(self._functions.call_read, document)
+                rows = await self._call(self._functions.read, document)
+            answers = iter(await self._sorted(requests, rows))
         except Exception as e:
             for _, answered, _ in batch:
                 if not answered.done():
-                    answered.set_exception(self._translated(e))
+                    answered.set_exception(translated(self.name, e))
             return
-        first = 0
-        answers = await self._answers([request for requests, _, _ in batch for request in requests], rows)
-        for requests, answered, _ in batch:
+        for mine, answered, _ in batch:
+            own = [next(answers) for _ in mine]
             if not answered.done():
-                answered.set_result(answers[first : first + len(requests)])
-            first += len(requests)
+                answered.set_result(own)
 
-    async def _answers(self, requests: Sequence[Asked], rows: list[Any]) -> list[Answer]:
+    async def _sorted(self, requests: Sequence[Asked], rows: list[Any]) -> list[Answer]:
         parts: list[list[Any]] = [[] for _ in requests]
-        for count, (n, cells) in enumerate(rows):
+        for count, (n, cells) in enumerate(rows, 1):
             parts[n].append(cells)
-            if count and not count % SCAN_INLINE_ROWS:
+            if not count % SCAN_INLINE_ROWS:
                 await asyncio.sleep(0)
         return [self._wire.answer(request, part) for request, part in zip(requests, parts, strict=True)]
 
     @asynccontextmanager
-    async def _viewing(self) -> AsyncIterator[Reader]:
+    async def read_view(self) -> AsyncIterator[Reader]:
+        """Open a repeatable-read transaction on a connection of its own."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._views.acquire()
@@ -331,63 +317,66 @@ class PostgresBackend:
                 f"{VIEWS} read views of {self.name!r} are open already.", do="End one of them first."
             ) from e
         try:
-            link = await self._connect(self._url)
+            view = _View(self, await self._connect(self._url))
             try:
-                await link.c.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1")
-                yield _View(self, link)
-                await link.c.execute("COMMIT")
-                await link.c.close(timeout=2)
-            except BaseException as e:
-                raise self._translated(e) from e
+                await view.say("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1")
+                yield view
             finally:
-                link.c.terminate()
+                with suppress(Exception):
+                    async with asyncio.timeout(2):
+                        await view.say("ROLLBACK")
+                await view.link.close()
         finally:
             self._views.release()
 
-    def read_view(self) -> AbstractAsyncContextManager[Reader]:
-        """Open a repeatable-read transaction on a connection of its own."""
-        return self._viewing()
-
     # landing
 
-    def land(self, write_set: WriteSet) -> asyncio.Future[Verdict]:
+    def land(self, write_set: WriteSet) -> Deciding:
         """Queue a set; it goes with the next call."""
-        decided: asyncio.Future[Verdict] = self._loop.create_future()
+        decided = Deciding(loop=self._loop)
         self._sets.append((write_set, decided))
         self._soon()
         return decided
 
-    async def _land(self, group: list[Landing], attempt: int = 0) -> None:
-        sets = [ws for ws, _ in group]
+    async def _land(self, group: list[Landing]) -> None:
         try:
-            document = self._wire.landing(sets, self._clock() if self._clock else None)
-            ((*answer,),) = await self._call(self._functions.call_land, *document)
-            verdicts = self._wire.verdicts(sets, answer)
+            verdicts = await self._verdicts([ws for ws, _ in group])
         except Exception as e:
-            state = getattr(e, "sqlstate", None)
-            if len(group) > 1 and not self._lost(e) and not isinstance(e, Unavailable):
+            if len(group) > 1 and not _lost(e) and not isinstance(e, Unavailable):
                 for landing in group:  # the whole group is undone: only the guilty one shall fail
                     await self._land([landing])
-            elif state in ("40P01", "40001") and attempt < 5:
-                await self._land(group, attempt + 1)
-            elif state == "23505":
-                group[0][1].set_result(await self._taken(sets[0], e))
-            else:
-                for _, decided in group:
-                    decided.set_exception(self._translated(e, landing=True))
+                return
+            for _, decided in group:
+                decided.set_exception(translated(self.name, e, landing=True))
             return
         for (_, decided), verdict in zip(group, verdicts, strict=True):
             decided.set_result(verdict)
         self._tell()
 
+    async def _verdicts(self, sets: Sequence[WriteSet], attempt: int = 0) -> list[Verdict]:
+        try:
+            document = self._wire.landing(sets, self._clock() if self._clock else None)
+            ((*answer,),) = await self._call(self._functions.land, *document)
+            return self._wire.verdicts(sets, answer)
+        except Exception as e:
+            state = getattr(e, "sqlstate", None)
+            if state in ("40P01", "40001") and attempt < 5:
+                return await self._verdicts(sets, attempt + 1)
+            if state != "23505" or len(sets) > 1:
+                raise
+            return [await self._taken(sets[0], e)]
+
     async def _taken(self, ws: WriteSet, error: Any) -> Verdict:
+        """Say which of a set's rows was there already: a key, or else a value that stands once."""
         wanted = [
             Get(t, t.key_of(row)) for t, rows in ws.inserts.items() for row in rows if t.root_of(row) not in ws.drops
         ]
-        rows = await self._call(self._functions.call_read, self._wire.requests(wanted))
-        if rows:
-            return Lost("duplicate", wanted[min(row[0] for row in rows)].table.name)
-        return Lost("unique", str(error.table_name))
+        rows = await self._call(self._functions.read, self._wire.requests(wanted))
+        return (
+            Lost("duplicate", wanted[min(row[0] for row in rows)].table.name)
+            if rows
+            else Lost("unique", error.table_name)
+        )
 
     def _tell(self, *_: Any) -> None:
         self._landed.set()
@@ -397,22 +386,18 @@ class PostgresBackend:
 
     async def now(self) -> int:
         """Read the server's clock, which all machines share (or the one the store was opened with)."""
-        if self._clock:
-            return self._clock()
-        (now,) = await self.read([ServerTime()])
-        return int(now)
+        return self._clock() if self._clock else int((await self.read([NOW]))[0])
 
     async def watch(self, after: int, timeout_s: float) -> int:
-        """Wait for a landing; answer a sequence up to which nothing can land any more, so no late commit is skipped."""
+        """Wait for a landing; answer a sequence below which nothing can land any more, so that no late one is skipped."""
         ends, pause = self._loop.time() + timeout_s, 0.005
         while True:
             landed, heard = self._landed, await self._listen()
-            ((newest, settled),) = await self.read([Newest()])
-            self._look_behind(newest, settled)
-            seq: int = min(newest, settled)
+            ((newest, settled),) = await self.read([NEWEST])
+            self._look_behind(newest > settled)
             left = ends - self._loop.time()
-            if seq > after or left <= 0:
-                return seq
+            if min(newest, settled) > after or left <= 0:
+                return int(min(newest, settled))
             try:
                 async with asyncio.timeout(min(pause, left)):
                     await landed.wait()
@@ -420,77 +405,58 @@ class PostgresBackend:
             except TimeoutError:
                 pause = min(pause * 1.5, 5.0 if heard and newest <= after else 0.25)
 
-    def _look_behind(self, newest: int, settled: int) -> None:
+    def _look_behind(self, behind: bool) -> None:
+        """Say so when an old transaction anywhere in the cluster keeps what has landed from being answered."""
         now = self._loop.time()
-        if newest <= settled:
-            self._behind_since = None
-        elif self._behind_since is None:
-            self._behind_since = now
-        elif now - self._behind_since > STALL_S:
-            self._behind_since = now
+        since = self._behind_since if behind and self._behind_since is not None else now
+        if now - since > STALL_S:
             LOG.warning("an old transaction in the cluster of %s holds back events for over %d s", self.name, STALL_S)
+            since = now
+        self._behind_since = since if behind else None
 
     async def _listen(self) -> bool:
-        """Listen for landings of others when there is a url for it; say whether it works now."""
-        if self._listen_url is None:
-            return False
-        async with self._hearing:
-            if self._ear is None or self._ear.is_closed():
-                try:
-                    self._ear = (await self._connect(self._listen_url, patience_s=0)).c
-                    await self._ear.add_listener(self._functions.channel, self._tell)
-                except Exception:
-                    return False
-        return True
-
-    def _lost(self, error: BaseException) -> bool:
-        state = getattr(error, "sqlstate", None)
-        return (
-            state.startswith(_LOST) if state else isinstance(error, OSError) and not isinstance(error, TurnkeeperError)
-        )
-
-    def _translated(self, error: BaseException, *, landing: bool = False) -> BaseException:
-        """Turn a driver's error into ours: the one place where this backend does so."""
-        state = getattr(error, "sqlstate", None)
-        driver = type(error).__module__.partition(".")[0] == "asyncpg"
-        if isinstance(error, TurnkeeperError) or not (driver or isinstance(error, OSError)):
-            return error
-        nothing = "Nothing was written."
-        if self._lost(error) or state is None:
-            if landing:
-                return OutcomeUnknown(
-                    f"The connection to {self.name!r} was lost during a landing.", "It is wholly there or wholly absent.",
-                    "Repeat the call with the same key: the receipt answers when it had landed.",
-                )  # fmt: skip
-            return Unavailable(
-                f"{self.name!r} cannot be reached ({type(error).__name__}).", nothing, "Try again later."
-            )
-        if state in ("42703", "42P01"):
-            return foreign(self.name)
-        reason = next((text for start, text in _REASONS.items() if state.startswith(start)), "refused the call")
-        return Unavailable(f"PostgreSQL at {self.name!r} {reason} ({type(error).__name__}, {state}).", nothing)
+        """Listen for the landings of others when there is a url for it; say whether that works now."""
+        if self._listen_url and (self._ear is None or self._ear.c.is_closed()):
+            with suppress(Exception):  # polling goes on without it
+                ear = await Link.to(self._listen_url)
+                await ear.c.add_listener(self._functions.channel, self._tell)
+                ear, self._ear = self._ear, ear  # type: ignore[assignment]
+                if ear is not None:
+                    await ear.close()
+        return self._ear is not None and not self._ear.c.is_closed()
 
 
 class _View:
     """Reads inside one transaction, one after another."""
 
     def __init__(self, backend: PostgresBackend, link: Link) -> None:
-        self._backend, self._link, self._turn = backend, link, asyncio.Lock()
+        self.link, self._backend, self._turn = link, backend, asyncio.Lock()
 
-    async def read(self, requests: Sequence[Request]) -> list[Answer]:
+    async def say(self, command: str) -> None:
+        try:
+            await self.link.c.execute(command)
+        except Exception as e:
+            raise translated(self._backend.name, e) from e
+
+    async def read(self, requests: Sequence[Asked]) -> list[Answer]:
         backend = self._backend
         async with self._turn:
             backend.round_trips += 1
-            rows = await self._link.run(backend._functions.call_read, backend._wire.requests(requests))
-        return await backend._answers(requests, rows)
+            try:
+                rows = await self.link.run(backend._functions.read, backend._wire.requests(requests))
+            except Exception as e:
+                raise translated(backend.name, e) from e
+        return await backend._sorted(requests, rows)
 
 
 def split_url(url: str, schema: str | None) -> tuple[str, str, str]:
-    """Answer the url for the driver, the name without user and password, and the schema (`?schema=`)."""
+    """Answer the url for the driver, the name without user and password, and the schema (`?schema=`). Raises Invalid."""
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
     path = query.pop("search_path", "").split(",")[0].strip(' "')
     schema = schema or query.pop("schema", "") or path or "public"
+    if not re.fullmatch(r'[^"\0]{1,63}', schema):
+        raise Invalid("The name of a PostgreSQL schema has 1 to 63 characters and no quote.", path="schema")
     shown = {k: v for k, v in query.items() if k in ("host", "port")} | (
         {} if schema == "public" else {"schema": schema}
     )
@@ -502,3 +468,34 @@ def split_url(url: str, schema: str | None) -> tuple[str, str, str]:
 
 def _long(request: Asked) -> bool:
     return isinstance(request, Scan) and (request.limit is None or request.limit > SCAN_INLINE_ROWS)
+
+
+def _drivers(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] == "asyncpg"
+
+
+def _lost(error: BaseException) -> bool:
+    """Say whether an error means that there is no connection, or none any more."""
+    state = getattr(error, "sqlstate", None)
+    if state:
+        return bool(state.startswith(_LOST))
+    return _drivers(error) or (isinstance(error, OSError) and not isinstance(error, TurnkeeperError))
+
+
+def translated(name: str, error: BaseException, *, landing: bool = False) -> BaseException:
+    """Turn a driver's error into ours: the one place where this backend does so."""
+    if isinstance(error, TurnkeeperError) or not (_drivers(error) or isinstance(error, OSError)):
+        return error
+    state = getattr(error, "sqlstate", None) or ""
+    if _lost(error) and landing:
+        return OutcomeUnknown(
+            f"The connection to {name!r} was lost during a landing.",
+            "It is wholly there or wholly absent.",
+            "Repeat the call with the same key: the receipt answers when it had landed.",
+        )
+    if _lost(error):
+        return Unavailable(f"{name!r} cannot be reached ({type(error).__name__}).", do="Repeat the call later.")
+    reason = next((text for start, text in _REASONS.items() if state.startswith(start)), "refused the call")
+    return Unavailable(
+        f"PostgreSQL at {name!r} {reason} ({type(error).__name__}, {state}).", do="Mend that, then repeat."
+    )

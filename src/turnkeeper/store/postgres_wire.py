@@ -5,42 +5,41 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
 from ..errors import TooLarge
 from ..schema import Cell, Row, Table
 from .backend import Answer, Get, Landed, Lost, Measure, Request, RootRev, Scan, Verdict, WriteSet
-from .postgres_functions import BUCKETS, MEASURE, NEWEST, NOW, ROOT, SCAN, Functions, Shape
+from .postgres_functions import Functions
 
 PART_BYTES = 32 * 1024 * 1024
 """One JSON document holds at most this much, or a single row: PostgreSQL takes 256 MB in one."""
 CALL_BYTES = 900 * 1024 * 1024
 """What one landing may weigh: PostgreSQL takes a message of 1 GB."""
+BUCKETS = 1024
+"""Roots that come into being are locked by the remainder of a hash: any number of them needs at most so many locks."""
+NOW, NEWEST = [0], [1]
+"""Two more requests: the server's clock; the newest commit sequence and the one below which nothing can land any more."""
 
+Asked = Request | list[int]
 _encode = msgspec.json.Encoder().encode
 _WHY: tuple[Literal["deadline", "root"], ...] = ("deadline", "root")
-
-
-class ServerTime(NamedTuple):
-    """Ask for the server's clock. Answer: microseconds UTC."""
-
-
-class Newest(NamedTuple):
-    """Ask for the newest commit sequence, and the one up to which nothing can land any more. Answer: both."""
-
-
-Asked = Request | ServerTime | Newest
 
 
 class Wire:
     """The documents of one schema."""
 
     def __init__(self, functions: Functions) -> None:
-        self._functions = functions
+        self._functions, self._numbers = functions, functions.numbers
         self._places = {head.root_kind: place for place, head in enumerate(functions.heads) if head is not None}
         self._tables = {table: number for number, table in enumerate(functions.tables)}
+
+    def _root(self, root: str) -> tuple[int, str]:
+        kind, _, name = root.partition(":")
+        place = self._places.get(kind, 0)
+        return place, name if place else root
 
     # reading
 
@@ -49,59 +48,46 @@ class Wire:
         return _encode([self._request(request) for request in requests]).decode()
 
     def _request(self, request: Asked) -> list[Any]:
-        number = self._functions.numbers
         if isinstance(request, Get):
-            return [number[_get_shape(request.table)], None, None, None, *_sent(request.table, "key", request.key)]
+            number, key = self._numbers[_get_shape(request.table)], request.key
+            return [number, None, None, None, *_sent(request.table, request.table.key, key)]
         if isinstance(request, RootRev):
             place, name = self._root(request.root)
-            return [number[ROOT, place], name]
-        if isinstance(request, ServerTime | Newest):
-            return [number[(NOW,) if isinstance(request, ServerTime) else (NEWEST,)]]
-        scan, measure = (request.scan, True) if isinstance(request, Measure) else (request, False)
+            return [self._numbers["root", place], name]
+        if isinstance(request, list):
+            return request
+        scan = request.scan if isinstance(request, Measure) else request
         table, order, equal = scan.table, scan.order, len(scan.prefix)
-        shape: Shape = (MEASURE, table, order, equal)
-        after = None if measure else scan.after
-        cells = _sent(table, order, scan.prefix if after is None else (*scan.prefix, *after[equal:]))
-        limit = scan.limit
-        if not measure:
-            ends = equal == len(table.orders[order])  # the prefix names one row: nothing comes after it
-            shape = (SCAN, table, order, equal, scan.reverse and not ends, after is not None and not ends)
-            limit = 0 if ends and (after is not None or limit == 0) else limit
-        low, high = (_sent(table, order, (*scan.prefix, cell))[-1] for cell in (scan.low, scan.high))
-        return [number[shape], limit, low, high, *cells]
-
-    def _root(self, root: str) -> tuple[int, str]:
-        kind, _, name = root.partition(":")
-        place = self._places.get(kind, 0)
-        return place, name if place else root
+        names, after, limit = table.orders[order], scan.after, scan.limit
+        low, high = (_sent(table, names[equal : equal + 1] or names, (cell,))[0] for cell in (scan.low, scan.high))
+        if isinstance(request, Measure):
+            return [self._numbers["measure", table, order, equal], None, low, high, *_sent(table, names, scan.prefix)]
+        way = (scan.reverse, after is not None) if equal < len(names) else (False, False)
+        cells = scan.prefix if after is None else (*scan.prefix, *after[equal:])
+        return [self._numbers["scan", table, order, equal, *way], limit, low, high, *_sent(table, names, cells)]
 
     def answer(self, request: Asked, rows: list[list[str | None]]) -> Answer:
         """Turn the rows that came for a request into its answer."""
         if isinstance(request, Get):
             return _reader(request.table)(rows[0]) if rows else None
         if isinstance(request, Scan):
-            read = _reader(request.table)
             if len(request.prefix) == len(request.table.orders[request.order]) and (
                 request.after or request.limit == 0
             ):
-                return []
-            return [read(row) for row in rows]
+                return []  # the prefix names one row: nothing comes after it
+            return list(map(_reader(request.table), rows))
         numbers = tuple(int(cell or 0) for cell in rows[0]) if rows else (0,)
-        return numbers if isinstance(request, Measure | Newest) else numbers[0]
+        return numbers if len(numbers) > 1 else numbers[0]
 
     # landing
 
     def landing(self, sets: Sequence[WriteSet], now_us: int | None) -> tuple[str, list[str]]:
         """Write a group of sets as the head and the parts of a landing call. Raises TooLarge."""
-        head: dict[str, Any] = {"sets": len(sets), "locks": self._locks(sets), "new": _new(sets)}
-        if now_us is not None:
-            head["now"] = now_us
-        until = [(i, ws.deadline_us) for i, ws in enumerate(sets) if ws.deadline_us is not None]
-        if until:
-            head["until"] = until
+        head: dict[str, Any] = {"sets": len(sets), "now": now_us, "new": _new(sets), "locks": self._locks(sets)}
         rows: dict[str, list[Any]] = {}
-        present = dict[str, None]()
         for i, ws in enumerate(sets):
+            if ws.deadline_us is not None:
+                head.setdefault("until", []).append((i, ws.deadline_us))
             for n, claim in enumerate(ws.claims):
                 place, name = self._root(claim.root)
                 head.setdefault(f"c{place}", []).append((i, n, name, claim.expected))
@@ -112,11 +98,10 @@ class Wire:
                 head.setdefault(f"x{self._functions.kinds.index(kind)}", []).append((i, name))
             for letter, part in (("d", ws.deletes), ("u", ws.updates), ("i", ws.inserts)):
                 for table, entries in part.items():
-                    number, write = self._tables[table], _writer(table, letter == "d")
-                    present[f"t{number}"] = None
-                    rows.setdefault(f"{letter}{number}", []).extend(write(i, entry) for entry in entries)
-        head["tables"] = list(present)
-        return _encode(head).decode(), _parts(sorted(rows.items(), key=lambda r: "dui".index(r[0][0])))
+                    write = _writer(table, letter == "d")
+                    rows.setdefault(f"{letter}{self._tables[table]}", []).extend([write(i, entry) for entry in entries])
+        head["tables"] = list({key[1:] for key in rows})
+        return _encode(head).decode(), _parts(sorted(rows.items(), key=lambda entry: "dui".index(entry[0][0])))
 
     def _bumps(self, i: int, ws: WriteSet) -> Iterator[tuple[str, Any]]:
         """Yield what becomes of the revision of every written root whose head's row is not written anyway."""
@@ -124,30 +109,29 @@ class Wire:
         alive = {table.root_of(row) for table, rows in ws.inserts.items() for row in rows} if ws.drops else set()
         for claim in ws.claims:
             place, name = self._root(claim.root)
-            dropped = claim.root in ws.drops
-            if not claim.written or (dropped and claim.root not in alive):
+            again = claim.root in ws.drops
+            if not claim.written or (again and claim.root not in alive):
                 continue
             if not place:
-                yield "b0", (i, name, claim.expected + 1 if claim.expected and not dropped else None)
-            elif claim.expected and not dropped and claim.root not in moved:
+                yield "b0", (i, name, claim.expected + 1 if claim.expected and not again else None)
+            elif claim.expected and not again and claim.root not in moved:
                 yield f"b{place}", (i, name)
 
     def _locks(self, sets: Sequence[WriteSet]) -> list[tuple[int, list[str]]]:
         """Answer which roots to lock, in the one order that every landing uses, so that waits cannot form a cycle."""
-        modes: dict[tuple[int, Any, str], bool] = {}
+        modes: dict[tuple[int, str | int], bool] = {}
         for ws in sets:
             for claim in ws.claims:
                 place, name = self._root(claim.root)
                 head = self._functions.heads[place]
-                counts = head is not None and head.columns[head.index[head.root_column]].kind == "integer"
-                at = (place, int(name) if counts else name, name)
+                counted = head is not None and head.columns[head.index[head.root_column]].kind == "integer"
+                at = (place, int(name) if counted else name)
                 modes[at] = modes.get(at, False) or claim.written
         runs: list[tuple[int, list[str]]] = []
-        for (place, _, name), written in sorted(modes.items()):
-            mode = 2 * place + written
-            if not runs or runs[-1][0] != mode:
-                runs.append((mode, []))
-            runs[-1][1].append(name)
+        for (place, value), written in sorted(modes.items()):
+            if not runs or runs[-1][0] != 2 * place + written:
+                runs.append((2 * place + written, []))
+            runs[-1][1].append(str(value))
         return runs
 
     def verdicts(self, sets: Sequence[WriteSet], answer: Any) -> list[Verdict]:
@@ -156,24 +140,20 @@ class Wire:
         worst: dict[int, tuple[int, int]] = {}
         for i, why, what in zip(*(column or () for column in failures), strict=True):
             worst[i] = min(worst.get(i, (why, what)), (why, what))
-        verdicts: list[Verdict] = []
-        for i, ws in enumerate(sets):
-            if i in worst:
-                why, what = worst[i]
-                verdicts.append(Lost(_WHY[why], ws.claims[what].root if why else ""))
-            else:
-                verdicts.append(Landed(first + i))
-        return verdicts
+        return [
+            Landed(first + i)
+            if i not in worst
+            else Lost(_WHY[worst[i][0]], ws.claims[worst[i][1]].root if worst[i][0] else "")
+            for i, ws in enumerate(sets)
+        ]
 
 
 def _new(sets: Sequence[WriteSet]) -> list[tuple[int, bool]]:
     """Answer the locks of roots that are not there yet, in order: who makes one waits for who makes the same."""
     buckets: dict[int, bool] = {}
-    for ws in sets:
-        for claim in ws.claims:
-            if not claim.expected:
-                bucket = zlib.crc32(claim.root.encode()) % BUCKETS
-                buckets[bucket] = buckets.get(bucket, False) or claim.written
+    for claim in (claim for ws in sets for claim in ws.claims if not claim.expected):
+        bucket = zlib.crc32(claim.root.encode()) % BUCKETS
+        buckets[bucket] = buckets.get(bucket, False) or claim.written
     return sorted(buckets.items())
 
 
@@ -181,8 +161,8 @@ def _parts(rows: list[tuple[str, list[Any]]]) -> list[str]:
     parts: list[list[str]] = [[]]
     size = total = 0
     for key, entries in rows:
-        for text in _pieces(entries):
-            if size + len(text) > PART_BYTES and size:
+        for piece, text in enumerate(_pieces(entries)):
+            if size and (piece or size + len(text) > PART_BYTES):  # a key stands once in a document
                 parts.append([])
                 size = 0
             parts[-1].append(f'"{key}":{text.decode()}')
@@ -207,13 +187,13 @@ def _pieces(entries: list[Any]) -> Iterator[bytes]:
 
 
 @cache
-def _get_shape(table: Table[Any]) -> Shape:
-    return (SCAN, table, "key", len(table.key), False, False)
+def _get_shape(table: Table[Any]) -> tuple[Any, ...]:
+    return ("scan", table, "key", len(table.key), False, False)
 
 
-def _sent(table: Table[Any], order: str, cells: Sequence[Cell]) -> list[Any]:
-    kinds = (table.columns[table.index[name]].kind for name in table.orders[order])
-    return [c if kind in ("text", "integer") or c is None else _plain(c) for kind, c in zip(kinds, cells, strict=False)]
+def _sent(table: Table[Any], names: Sequence[str], cells: Sequence[Cell]) -> list[Any]:
+    kinds = (table.columns[table.index[name]].kind for name in names)
+    return [c if kind in ("text", "integer") else _plain(c) for kind, c in zip(kinds, cells, strict=False)]
 
 
 def _plain(cell: Any) -> Any:

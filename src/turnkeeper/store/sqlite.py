@@ -21,7 +21,7 @@ from ..clock import Clock
 from ..errors import Unavailable
 from ..limits import SCAN_INLINE_ROWS
 from . import sql
-from .backend import Answer, Get, Measure, Reader, Request, RootRev, Verdict, WriteSet
+from .backend import Answer, Deciding, Get, Measure, Reader, Request, RootRev, WriteSet
 from .migrations import APPLICATION_ID, Plan, foreign
 from .sqlite_file import FOREIGN_LOCK_MS, Revisions, Worker, connect, translated
 from .sqlite_writer import Writer
@@ -177,7 +177,7 @@ class SQLiteBackend:
         else:
             reader.connection.close()
 
-    def land(self, write_set: WriteSet) -> asyncio.Future[Verdict]:
+    def land(self, write_set: WriteSet) -> Deciding:
         """Queue a set; it is applied at once when the writer is free."""
         assert self._writer is not None, "the backend is open"
         return self._writer.land(write_set)

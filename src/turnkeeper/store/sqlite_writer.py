@@ -21,11 +21,11 @@ from ..errors import Unavailable
 from ..limits import GROUP_ROWS, GROUP_SETS
 from ..schema import Table
 from . import sql
-from .backend import Landed, Lost, Verdict, WriteSet
+from .backend import Deciding, Landed, Lost, Verdict, WriteSet
 from .sqlite_file import FOREIGN_LOCK_MS, Revisions, Worker, translated
 from .turnstile import Turnstile
 
-Waiting = tuple[WriteSet, "asyncio.Future[Verdict]"]
+Waiting = tuple[WriteSet, Deciding]
 
 
 class Writer:
@@ -46,9 +46,9 @@ class Writer:
         self._idle.set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def land(self, write_set: WriteSet) -> asyncio.Future[Verdict]:
+    def land(self, write_set: WriteSet) -> Deciding:
         """Queue a set; it is applied at once when the writer is free."""
-        decided: asyncio.Future[Verdict] = self._loop.create_future()
+        decided = Deciding(loop=self._loop)
         self._waiting.append((write_set, decided))
         if self._idle.is_set():
             self._idle.clear()

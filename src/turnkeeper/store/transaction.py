@@ -129,21 +129,33 @@ class Transaction(Rows):
         self._check_live()
         overlay = self._overlay
         roots = dict.fromkeys(touching)
-        asked: list[Request] = []
         for request in requests:
             root = root_of_request(request)
             if root is not None:
                 roots[root] = None
-            asked += self._below(request)
         fresh = [root for root in roots if root not in overlay.revs]
+        own = overlay.holds_rows()
+        asked = [below for request in requests for below in self._below(request)] if own else list(requests)
         answers: list[Answer] = []
         if asked or fresh:
             answers = await self._host.backend.read([*(RootRev(root) for root in fresh), *asked])
             self._check_live()
         for root, rev in zip(fresh, answers, strict=False):
             overlay.revs.setdefault(root, rev)
-        rest = iter(answers[len(fresh) :])
-        return [self._above(request, rest) for request in requests]
+        rest = answers[len(fresh) :]
+        if not own and not overlay.holds_rows():
+            for request, answer in zip(requests, rest, strict=True):
+                self._learn(request, answer)
+            return rest
+        following = iter(rest)
+        return [self._above(request, following) for request in requests]
+
+    def _learn(self, request: Request, answer: Answer) -> None:
+        """Keep committed rows as they were first read; rows of roots nobody touched must be read again before they count."""
+        if isinstance(request, Get):
+            self._overlay.learn(request.table, request.key, answer)
+        elif isinstance(request, Scan) and root_of_request(request) is not None:
+            self._overlay.learn_all(request.table, answer)
 
     def _below(self, request: Request) -> list[Request]:
         """Say what must be asked of the backend for a request on top of which own writes lie."""
@@ -170,11 +182,7 @@ class Transaction(Rows):
             return overlay.learn(request.table, request.key, next(answers)) if found is UNKNOWN else found
         if isinstance(request, Scan):
             rows = next(answers)
-            if (
-                root_of_request(request) is not None
-            ):  # rows of roots nobody touched must be read again before they count
-                for row in rows:
-                    overlay.learn(request.table, request.table.key_of(row), row)
+            self._learn(request, rows)
             return overlay.merge(request, rows)
         if isinstance(request, Measure):
             answer = next(answers)
@@ -349,7 +357,13 @@ class Transaction(Rows):
             self.outcome = "nothing to land"
             return
         landing = self._host.backend.land(written)
-        cancelled = await settled(landing)
+        cancelled = None
+        try:
+            await landing
+        except asyncio.CancelledError as e:  # it comes when the landing is decided: see Deciding
+            cancelled = e
+        except Exception:
+            pass
         failure = landing.exception()
         if failure is not None:
             self.outcome = "unknown" if getattr(failure, "code", "") == "outcome-unknown" else "rolled back"
@@ -430,11 +444,14 @@ def _key(table: Table[Any], key: Key) -> Key:
 def _checked(request: Any) -> Any:
     table = request.table
     if isinstance(request, Get):
-        return Get(table, _key(table, request.key))
+        key = _key(table, request.key)
+        return request if key is request.key else Get(table, key)
     names = table.orders.get(request.order)
     if names is None:
         raise Invalid(f"{table.name} has no order {request.order!r}.", do=f"It has {', '.join(table.orders)}.")
     prefix = key_cells(table, names, request.prefix)
+    if request.low is request.high is request.after is request.limit is None:
+        return request if prefix is request.prefix else request._replace(prefix=prefix)
     rest = names[len(prefix) : len(prefix) + 1]
     if (request.low is not None or request.high is not None) and not rest:
         raise Invalid(f"The order {request.order!r} of {table.name} has no column left for a range.")
