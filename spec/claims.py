@@ -10,7 +10,7 @@ Beside the claims stand three lists, one claim a line, `#` for remarks:
 
 * `not_applicable.txt` (claim, decision): never counted, printed as `n.a.`;
 * `waiting.txt` (claim, reason): to be built later, printed as `wait` while unproved;
-* `bench.txt` (claim, row): proved by a row of `bench/results.json`, `{"rows": {"seq": {"met": true, …}, …}}`.
+* `bench.txt` (claim, row): proved by a row of `bench/results.json` all of whose figures are met.
 
 Only the standard library is used, so that counting needs no set-up.
 """
@@ -111,8 +111,11 @@ def read_bench(claims: Mapping[str, Claim], root: Path = ROOT) -> dict[str, bool
     """Return the claims that a bench row proves, and whether that row was met when last measured."""
     mapping = read_list("bench.txt", claims, root)
     path = root / "bench" / "results.json"
-    rows = json.loads(path.read_text("utf-8")).get("rows", {}) if path.exists() else {}
-    return {claim_id: bool(rows.get(row, {}).get("met")) for claim_id, row in mapping.items()}
+    figures = json.loads(path.read_text("utf-8")) if path.exists() else []
+    met: dict[str, bool] = {}
+    for figure in figures:  # a row is met when all its figures are
+        met[figure["row"]] = met.get(figure["row"], True) and figure["met"]
+    return {claim_id: met.get(row, False) for claim_id, row in mapping.items()}
 
 
 def _known(claim_id: str, claims: Mapping[str, Claim], where: str) -> None:

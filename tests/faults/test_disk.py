@@ -166,7 +166,7 @@ async def test_while_the_disk_is_full_every_session_is_told_and_later_all_go_on(
         await asyncio.gather(*(one_turn(session, "after") for session in sessions))
         for session in sessions:
             assert await there(session, "after")
-            assert all(pending.state == "failed" for pending in await session.pending())
+            assert all(pending.state in ("failed", "interrupted") for pending in await session.pending())
 
 
 async def test_errors_at_random_while_many_sessions_play_lose_nothing(backend: str, tmp_path: Path) -> None:
@@ -315,4 +315,4 @@ async def test_a_checkpoint_that_fails_harms_no_landing(backend: str, tmp_path: 
     assert fate[:30] == ["landed"] * 30, "a log of 5 MB, and a database before it that could take some"
     assert "refused" in fate[30:55]
     assert fate[55:] == ["landed"] * 5
-    assert path.stat().st_size > 8_000_000
+    assert path.stat().st_size > 6_000_000

@@ -287,6 +287,15 @@ def test_help_has_an_example_for_every_command() -> None:
     assert run("--version").stdout == f"turnkeeper {turnkeeper.__version__}\n"
 
 
+def test_the_command_line_loads_only_what_it_needs() -> None:
+    """Drivers and the printing library cost more than everything else at the start."""
+    code = "import sys, turnkeeper.cli; print(*sorted({'apsw', 'asyncpg', 'rich', 'turnkeeper.cli.tree'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env={**os.environ, "PYTHONPATH": PACKAGE}, check=True
+    )
+    assert done.stdout.split() == []
+
+
 def test_output_is_plain_when_piped_and_coloured_only_where_wanted(path: str) -> None:
     import_sample("modern", path)
     for environment in ({}, {"NO_COLOR": "1", "FORCE_COLOR": "1"}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -97,26 +98,25 @@ async def test_the_worker_is_killed_in_the_middle_of_its_turn(tmp_path: Path) ->
     async with turnkeeper.open(path) as store:
         (report,) = await store.transfer.import_chat(story.read_chat())
         before = summary(await store.transfer.stored(report.session_id))
-    worker = subprocess.Popen(
-        [sys.executable, "-m", tour.WORKER, str(path), report.session_id],
-        stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": PACKAGE},
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", tour.WORKER, str(path), report.session_id,
+        stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": PACKAGE},
     )  # fmt: skip
-    with worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline().decode().strip() == story.INSIDE
-        async with turnkeeper.open(path) as store:
-            session = await store.session(report.session_id)
-            assert (await session.info()).status == "running"
-            with pytest.raises(turnkeeper.SessionBusy):
-                await session.claim()
-            worker.kill()
-            assert worker.wait() == -signal.SIGKILL
-            assert (await session.info()).status == "abandoned"
-            assert summary(await store.transfer.stored(report.session_id)) == before
-            (pending,) = await session.pending()
-            assert (pending.state, text_of(pending.input)) == ("running", story.ANSWER_INPUT)
-            await session.take_turn(story.answer, story.ANSWER_INPUT, key=story.ANSWER_KEY)
-            assert await session.pending() == []
+    assert worker.stdout is not None
+    assert (await worker.stdout.readline()).decode().strip() == story.INSIDE
+    async with turnkeeper.open(path) as store:
+        session = await store.session(report.session_id)
+        assert (await session.info()).status == "running"
+        with pytest.raises(turnkeeper.SessionBusy):
+            await session.claim()
+        worker.kill()
+        assert await worker.wait() == -signal.SIGKILL
+        assert (await session.info()).status == "abandoned"
+        assert summary(await store.transfer.stored(report.session_id)) == before
+        (pending,) = await session.pending()
+        assert (pending.state, text_of(pending.input)) == ("running", story.ANSWER_INPUT)
+        await session.take_turn(story.answer, story.ANSWER_INPUT, key=story.ANSWER_KEY)
+        assert await session.pending() == []
 
 
 def test_a_file_that_is_there_is_never_touched(tmp_path: Path) -> None:

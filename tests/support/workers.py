@@ -207,24 +207,24 @@ async def foreign(options: dict[str, Any]) -> None:
 
 
 async def open_once(options: dict[str, Any]) -> None:
-    """Wait for the start, open the store, and say how that went. `step`: with a schema one version on."""
-    say("ready")
-    await told()
-    if options.get("step"):
-        from tests.faults.stepped import open_stepped
+    """For each database: wait for the start, open it, make a session, and say how that went.
 
-        opening: Any = open_stepped(Path(options["url"]))
-    else:
-        opening = opened(options)
-    try:
-        store = await opening
-        name = f"by-{os.getpid()}"
-        await store.create_session(name)
-        await store.close()
-    except turnkeeper.TurnkeeperError as error:
-        say("refused", error.code, str(error))
-    else:
-        say("opened", name)
+    `step`: with a schema one version on.
+    """
+    from tests.faults.stepped import open_stepped
+
+    name = f"by-{os.getpid()}"
+    for url in options.get("urls") or [options["url"]]:
+        say("ready")
+        await told()
+        try:
+            store = await (open_stepped(Path(url)) if options.get("step") else turnkeeper.open(url))
+            await store.create_session(name)
+            await store.close()
+        except turnkeeper.TurnkeeperError as error:
+            say("refused", error.code, str(error))
+        else:
+            say("opened", name)
 
 
 async def limited(options: dict[str, Any]) -> None:

@@ -98,7 +98,7 @@ def test_lists_change_the_count_and_unknown_ids_fail_it(small: Path, capsys: pyt
     (folder / "waiting.txt").write_text("# later\nT-002 after the lock file\n")
     (folder / "bench.txt").write_text("R-001 seq\n")
     (small / "bench").mkdir()
-    (small / "bench/results.json").write_text('{"rows": {"seq": {"met": true}}}')
+    (small / "bench/results.json").write_text('[{"row": "seq", "met": true}]')
     assert tool.main([], small) == 0
     assert capsys.readouterr().out.splitlines() == [
         "T locks 0/2 1 wait",

@@ -129,16 +129,14 @@ class PostgresBackend:
         version, encoding = c.get_server_version(), c.get_settings().server_encoding
         if version < (13,) or encoding != "UTF8":
             happened = f"{self.name!r} is PostgreSQL {version.major} with the encoding {encoding}."
-            raise Unavailable(
-                happened, "Nothing was changed in it.", "Use PostgreSQL 13 or newer and the encoding UTF8."
-            )
+            raise Unavailable(happened, "Nothing was changed.", "Use PostgreSQL 13 or newer and the encoding UTF8.")
         async with c.transaction(isolation="read_committed"):
             await c.execute(f"SELECT pg_advisory_xact_lock({self._functions.lock}, -1)")
             await self._bring_forward(c)
-            own = "SELECT proname::text FROM pg_proc WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)"
+            own = "SELECT proname FROM pg_proc JOIN pg_namespace AS n ON n.oid = pronamespace WHERE nspname = $1"
             there = {row[0] for row in await c.fetch(own, self.schema)}
-            for text in (text for name, text in self._functions.texts.items() if name not in there):
-                await c.execute(text)
+            for name in self._functions.texts.keys() - there:
+                await c.execute(self._functions.texts[name])
             await c.execute(sql.POSTGRES_REPAIR)
             if self._listen_url:  # from now on every landing tells
                 await c.execute("INSERT INTO store_meta VALUES ('notify', 'yes') ON CONFLICT DO NOTHING")
@@ -146,9 +144,8 @@ class PostgresBackend:
     async def _bring_forward(self, c: Any) -> None:
         plan, use = self._plan, f"SET LOCAL search_path TO {sql.q(self.schema)}"
         schema = await c.fetchval("SELECT oid FROM pg_namespace WHERE nspname = $1", self.schema)
-        there = {
-            row[0] for row in await c.fetch("SELECT relname::text FROM pg_class WHERE relnamespace = $1", schema or 0)
-        }
+        tables = "SELECT relname::text FROM pg_class WHERE relnamespace = $1"
+        there = {row[0] for row in await c.fetch(tables, schema or 0)}
         if there & {"store_meta", "roots", "commits", *(table.name for table in plan.tables)}:
             await c.execute(use)
             marks = dict(await c.fetch("SELECT name, value FROM store_meta"))
@@ -156,16 +153,13 @@ class PostgresBackend:
                 raise foreign(self.name)
             behind = plan.path(self.name, int(marks["version"]), marks["schema"], self._migrate)
             steps = [statement for version in behind for statement in plan.steps[version]["postgres"]]
-            if not behind:
-                return
+            steps += plan.marks() if behind else []
         elif not self._create:
             raise Unavailable(f"There is no store in {self.name!r}.", "Nothing was made.", "Open with create=True.")
         else:
-            made = (statement for table in plan.tables for statement in sql.create(table, "postgres"))
-            steps = [*([] if schema else [f"CREATE SCHEMA {sql.q(self.schema)}"]), use, *sql.POSTGRES_OWN, *made]
+            steps = [*([] if schema else [f"CREATE SCHEMA {sql.q(self.schema)}"]), use]
+            steps += plan.whole("postgres", self.schema)
         await c.execute(";\n".join(steps))
-        mark = "INSERT INTO store_meta VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-        await c.executemany(mark, [("version", str(plan.version)), ("schema", plan.digest)])
 
     async def _connect(self, url: str, *, patience_s: float = PATIENCE_S) -> Link:
         ends, pause = self._loop.time() + patience_s, 0.05
@@ -313,9 +307,7 @@ class PostgresBackend:
             async with asyncio.timeout(PATIENCE_S):
                 await self._views.acquire()
         except TimeoutError as e:
-            raise Unavailable(
-                f"{VIEWS} read views of {self.name!r} are open already.", do="End one of them first."
-            ) from e
+            raise Unavailable(f"{VIEWS} read views of {self.name!r} are open.", do="End one of them first.") from e
         try:
             view = _View(self, await self._connect(self._url))
             try:
@@ -368,15 +360,12 @@ class PostgresBackend:
 
     async def _taken(self, ws: WriteSet, error: Any) -> Verdict:
         """Say which of a set's rows was there already: a key, or else a value that stands once."""
-        wanted = [
-            Get(t, t.key_of(row)) for t, rows in ws.inserts.items() for row in rows if t.root_of(row) not in ws.drops
-        ]
+        new = ((t, row) for t, rows in ws.inserts.items() for row in rows if t.root_of(row) not in ws.drops)
+        wanted = [Get(table, table.key_of(row)) for table, row in new]
         rows = await self._call(self._functions.read, self._wire.requests(wanted))
-        return (
-            Lost("duplicate", wanted[min(row[0] for row in rows)].table.name)
-            if rows
-            else Lost("unique", error.table_name)
-        )
+        if not rows:
+            return Lost("unique", error.table_name)
+        return Lost("duplicate", wanted[min(row[0] for row in rows)].table.name)
 
     def _tell(self, *_: Any) -> None:
         self._landed.set()
@@ -457,12 +446,10 @@ def split_url(url: str, schema: str | None) -> tuple[str, str, str]:
     schema = schema or query.pop("schema", "") or path or "public"
     if not re.fullmatch(r'[^"\0]{1,63}', schema):
         raise Invalid("The name of a PostgreSQL schema has 1 to 63 characters and no quote.", path="schema")
-    shown = {k: v for k, v in query.items() if k in ("host", "port")} | (
-        {} if schema == "public" else {"schema": schema}
-    )
-    name = (
-        f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}{'?' if shown else ''}{urlencode(shown, safe='/')}"
-    )
+    shown = {k: v for k, v in query.items() if k in ("host", "port")}
+    shown |= {} if schema == "public" else {"schema": schema}
+    asked = f"?{urlencode(shown, safe='/')}" if shown else ""
+    name = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}{asked}"
     return parts._replace(query=urlencode(query)).geturl(), name, schema
 
 
@@ -496,6 +483,5 @@ def translated(name: str, error: BaseException, *, landing: bool = False) -> Bas
     if _lost(error):
         return Unavailable(f"{name!r} cannot be reached ({type(error).__name__}).", do="Repeat the call later.")
     reason = next((text for start, text in _REASONS.items() if state.startswith(start)), "refused the call")
-    return Unavailable(
-        f"PostgreSQL at {name!r} {reason} ({type(error).__name__}, {state}).", do="Mend that, then repeat."
-    )
+    happened = f"PostgreSQL at {name!r} {reason} ({type(error).__name__}, {state})."
+    return Unavailable(happened, do="Mend that, then repeat the call.")

@@ -131,7 +131,7 @@ END LOOP;
 IF v_head ? 'until' THEN
 SELECT array_agg((x ->> 0)::int4) INTO v_a FROM jsonb_array_elements(v_head -> 'until') AS x
  WHERE (x ->> 1)::int8 < coalesce((v_head ->> 'now')::int8, {_NOW});
-o_lost := v_a; o_what := v_a; o_why := array_fill(0, ARRAY[cardinality(v_a)]); END IF;
+IF v_a IS NOT NULL THEN o_lost := v_a; o_what := v_a; o_why := array_fill(0, ARRAY[cardinality(v_a)]); END IF; END IF;
 {newline.join(map(self._check, places))}
 IF o_lost IS NULL THEN o_lost := '{{}}';
 ELSIF (SELECT count(DISTINCT x) FROM unnest(o_lost) AS x) = (v_head ->> 'sets')::int4 THEN RETURN; END IF;

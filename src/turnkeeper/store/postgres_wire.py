@@ -71,10 +71,9 @@ class Wire:
         if isinstance(request, Get):
             return _reader(request.table)(rows[0]) if rows else None
         if isinstance(request, Scan):
-            if len(request.prefix) == len(request.table.orders[request.order]) and (
-                request.after or request.limit == 0
-            ):
-                return []  # the prefix names one row: nothing comes after it
+            one = len(request.prefix) == len(request.table.orders[request.order])
+            if one and (request.after or request.limit == 0):
+                return []  # nothing comes after the one row that the prefix names
             return list(map(_reader(request.table), rows))
         numbers = tuple(int(cell or 0) for cell in rows[0]) if rows else (0,)
         return numbers if len(numbers) > 1 else numbers[0]
@@ -96,10 +95,9 @@ class Wire:
             for root in ws.drops:
                 kind, _, name = root.partition(":")
                 head.setdefault(f"x{self._functions.kinds.index(kind)}", []).append((i, name))
-            for letter, part in (("d", ws.deletes), ("u", ws.updates), ("i", ws.inserts)):
-                for table, entries in part.items():
-                    write = _writer(table, letter == "d")
-                    rows.setdefault(f"{letter}{self._tables[table]}", []).extend([write(i, entry) for entry in entries])
+            for table, letter, entries in _written(ws):
+                write = _writer(table, letter == "d")
+                rows.setdefault(f"{letter}{self._tables[table]}", []).extend([write(i, entry) for entry in entries])
         head["tables"] = list({key[1:] for key in rows})
         return _encode(head).decode(), _parts(sorted(rows.items(), key=lambda entry: "dui".index(entry[0][0])))
 
@@ -140,12 +138,17 @@ class Wire:
         worst: dict[int, tuple[int, int]] = {}
         for i, why, what in zip(*(column or () for column in failures), strict=True):
             worst[i] = min(worst.get(i, (why, what)), (why, what))
-        return [
-            Landed(first + i)
-            if i not in worst
-            else Lost(_WHY[worst[i][0]], ws.claims[worst[i][1]].root if worst[i][0] else "")
-            for i, ws in enumerate(sets)
-        ]
+        lost = {i: Lost(_WHY[why], sets[i].claims[what].root if why else "") for i, (why, what) in worst.items()}
+        return [lost.get(i) or Landed(first + i) for i in range(len(sets))]
+
+
+def _written(ws: WriteSet) -> Iterator[tuple[Table[Any], str, list[Any]]]:
+    yield from ((table, "d", keys) for table, keys in ws.deletes.items())
+    for table, rows in ws.updates.items():
+        if table.unique:  # only the state after it counts: no value may be in the way of one that takes its place
+            yield table, "d", [table.key_of(row) for row in rows]
+        yield table, "i" if table.unique else "u", rows
+    yield from ((table, "i", rows) for table, rows in ws.inserts.items())
 
 
 def _new(sets: Sequence[WriteSet]) -> list[tuple[int, bool]]:

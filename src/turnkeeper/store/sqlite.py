@@ -63,11 +63,6 @@ class SQLiteBackend:
         if not self._create and not self.path.exists():
             do = "Check the path, or open with create=True."
             raise Unavailable(f"There is no database at {self.name!r}.", "No file was made.", do)
-        try:
-            self.owners = self._locks = Turnstile(self.path)
-        except OSError as e:
-            why = f"The folder of {self.name!r} cannot be written: {e.strerror}."
-            raise Unavailable(why, "No file was made.", "Choose another folder, or mend its rights.") from e
         self._worker = Worker()
         try:
             await self._worker.run(self._prepare)
@@ -81,13 +76,19 @@ class SQLiteBackend:
         )  # fmt: skip
 
     def _prepare(self) -> None:
+        if self.path.exists():  # nothing is made beside a file that is not ours
+            self._refuse_foreign(self._connect(apsw.SQLITE_OPEN_READONLY))
+        try:
+            self.owners = self._locks = Turnstile(self.path)
+        except OSError as e:
+            why = f"The folder of {self.name!r} cannot be written: {e.strerror}."
+            raise Unavailable(why, "No file was made.", "Choose another folder, or mend its rights.") from e
         self._locks.take()
         try:
-            c = self._connection = self._connect(create=self._create)
-            c.set_busy_timeout(FOREIGN_LOCK_MS)
-            if c.pragma("application_id") != APPLICATION_ID and c.pragma("schema_version"):
-                raise foreign(self.name)
-            c.pragma("journal_mode", "WAL")
+            c = self._connect(apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if self._create else 0))
+            self._refuse_foreign(c)
+            if c.pragma("journal_mode", "WAL") != "wal":
+                raise Unavailable(f"{self.name!r} is on a file system without WAL.", do="Keep it on a local disk.")
             c.execute("BEGIN IMMEDIATE")
             try:
                 self._bring_forward(c, new=c.pragma("application_id") != APPLICATION_ID)

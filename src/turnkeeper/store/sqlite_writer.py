@@ -17,7 +17,7 @@ from typing import Any
 import apsw
 
 from ..clock import Clock
-from ..errors import Unavailable
+from ..errors import OutcomeUnknown, Unavailable
 from ..limits import GROUP_ROWS, GROUP_SETS
 from ..schema import Table
 from . import sql
@@ -88,14 +88,18 @@ class Writer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _begin(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
+    def check_place(self) -> None:
+        """Refuse to go on when the file is not where it was: what stands there is another one. Raises Unavailable."""
+        with contextlib.suppress(OSError):
             if self._path.stat().st_ino == self._inode:
-                self._connection.execute("BEGIN IMMEDIATE")
-                self._seq = self._first_seq = self._connection.execute("SELECT seq FROM commits").get
                 return
         why = f"The database file {str(self._path)!r} was moved away or replaced while it was open."
         raise Unavailable(why, do="Put it back, or close this store and open another.")
+
+    def _begin(self) -> None:
+        self.check_place()
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._seq = self._first_seq = self._connection.execute("SELECT seq FROM commits").get
 
     def _keep_seq(self) -> None:
         if self._seq != self._first_seq:
@@ -155,14 +159,16 @@ class Writer:
     async def _recover(self, group: list[Waiting], error: BaseException) -> None:
         """After an error the whole group is undone: try its sets one by one, so that only the guilty one fails."""
         await self._worker.run(self._roll_back)
+        doubt = isinstance(translated("", error), OutcomeUnknown)  # the commit of them all may come back after a crash
         for ws, decided in group:
             if len(group) > 1:
                 try:
                     (verdict,) = await self._land_in_steps([ws])
                 except Exception as e:
-                    error = e
+                    error = error if doubt else e
                     await self._worker.run(self._roll_back)
                 else:
+                    doubt = False  # this landing lies where that commit was
                     decided.set_result(verdict)
                     continue
             decided.set_exception(translated(str(self._path), error))

@@ -205,6 +205,7 @@ class Views:
             async with waist.read_view() as view:
                 counts = {shelf.books for shelf in await view.scan(SHELVES)}
                 assert counts == {await view.count(BOOKS)}
+            await asyncio.sleep(0)
         await moving
 
     async def test_a_cancelled_read_leaves_nothing_behind(self, house: House) -> None:

@@ -69,7 +69,11 @@ async def begin(tx: Transaction, who: Who, request: Request, claim: Claim) -> St
     """The same, and keep the input as the session's pending turn."""
     head, started, left = await _start(tx, who, request, claim)
     now = await tx.now()
-    earlier = next((p for p in left if p.state != "running" and _same(p, request)), None)
+    earlier = next((p for p in left if _same(p, request)), None)
+    for lost in left:  # turns of one claim follow each other: this one has ended, and that could not be recorded
+        if lost.state == "running" and lost is not earlier:
+            detail = {"code": "interrupted", "message": "how it ended could not be recorded"}
+            await tx.update(replace(lost, state="interrupted", detail=detail), expect={"state": "running"})
     row = PendingTurn(
         head.session_id, head.next_pending if earlier is None else earlier.pending_no, request.kind, "running",
         request.key, started.take, started.target, claim.epoch, now, request.digest, request.input,

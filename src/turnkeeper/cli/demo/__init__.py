@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from .stage import ClaimFailed, Stage, choose_file
-from .tour import tour
+from .tour import play_tour
 
 
 def show_demo(path: str | None, *, fast: bool = False) -> int:
@@ -17,7 +17,7 @@ def show_demo(path: str | None, *, fast: bool = False) -> int:
     file = choose_file(path)
     stage = Stage(fast=fast)
     try:
-        asyncio.run(tour(stage, file))
+        asyncio.run(play_tour(stage, file))
     except ClaimFailed as e:
         stage.failed(e)
         return 1

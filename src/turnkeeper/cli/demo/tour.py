@@ -29,6 +29,7 @@ from . import story
 from .stage import ClaimFailed, Stage
 
 WORKER = f"{__package__}.worker"
+SHOWN = ("lamp", "oil", "trust", "weather", "boots")
 _WORKER_S = 30
 
 
@@ -42,7 +43,7 @@ class Kept(msgspec.Struct, frozen=True):
     events: int
 
 
-async def tour(stage: Stage, file: Path) -> None:
+async def play_tour(stage: Stage, file: Path) -> None:
     """Play everything. Raises ClaimFailed."""
     stage.out.print("Turnkeeper keeps an AI's turns: whole, or not at all.", style="bold")
     async with open_store(file) as store:
@@ -80,11 +81,11 @@ async def _import(stage: Stage, store: Store, file: Path) -> Session:
 async def _play(stage: Stage, cave: Session) -> None:
     await stage.chapter("A turn", f'await cave.take_turn(play, "{story.LIGHT_INPUT}")')
     before = (await cave.state())[VARS]
-    await stage.state(before, title="before")
+    await stage.state(before, title="before", only=SHOWN)
     await cave.take_turn(story.light, story.LIGHT_INPUT)
     await _tell(stage, cave, 2)
     after = (await cave.state())[VARS]
-    await stage.state(after, title="after")
+    await stage.state(after, title="after", only=SHOWN)
     await stage.claim(
         (before["lamp"], after["lamp"], after["oil"]) == ("dark", "lit", before["oil"] - 1),
         "the words and the state they changed landed together",
@@ -104,13 +105,13 @@ async def _regenerate(stage: Stage, cave: Session) -> None:
     await stage.claim(
         same(seen, base) and seen["lamp"] == "dark", "it began from the state before the reply: lamp dark"
     )
-    await stage.state(second, title="now")
+    await stage.state(second, title="now", only=SHOWN)
     await stage.claim(second["lamp"] == "dark" and second["boots"] == "wet", "the lamp is dark, and the boots are wet")
     await stage.chapter("Back to the first", "await cave.choose(0)")
     await cave.choose(0)
     await _tell(stage, cave, 1)
     now = (await cave.state())[VARS]
-    await stage.state(now, title="now")
+    await stage.state(now, title="now", only=SHOWN)
     await stage.claim(same(now, first) and "boots" not in now, "the state went with it: lamp lit, boots dry")
     await stage.claim(
         [one.shown for one in await cave.alternatives()] == [True, False], "both versions are there; the first is shown"
@@ -168,7 +169,9 @@ async def _kill(stage: Stage, file: Path, session_id: str) -> None:
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), _WORKER_S)
+        line = b""
+        with contextlib.suppress(TimeoutError):
+            line = await asyncio.wait_for(process.stdout.readline(), _WORKER_S)
         if line.decode().strip() != story.INSIDE:
             raise ClaimFailed("the worker is inside the turn")
         await stage.note(f"Process {process.pid} is in the turn: its reply is written, nothing has landed yet.")

@@ -13,6 +13,8 @@ import msgspec
 
 from ...errors import IncompatibleStore
 from ...schema import Table
+from .. import sql
+from ..postgres_functions import Functions
 from ..sql import Dialect, schema_digest
 
 APPLICATION_ID = 0x544B5052  # "TKPR": SQLite's mark of whose file it is
@@ -33,6 +35,24 @@ class Plan(msgspec.Struct, frozen=True):
     def digest(self) -> str:
         """The digest of the declarations."""
         return schema_digest(self.tables)
+
+    def whole(self, dialect: Dialect, schema: str = "public") -> list[str]:
+        """Answer the statements that make a new database, for a backend or for an administrator who runs them himself.
+
+        On PostgreSQL they make tables and functions of `schema`, which has to be the first of the search path.
+        """
+        made = [statement for table in self.tables for statement in sql.create(table, dialect)]
+        if dialect == "sqlite":
+            return [*sql.SQLITE_OWN, *made, *self.marks()]
+        return [*sql.POSTGRES_OWN, *made, *Functions(self.tables, schema).texts.values(), *self.marks()]
+
+    def marks(self) -> list[str]:
+        """Answer the statements that mark a database with what it has become."""
+        marks = f"('version', '{self.version}'), ('schema', '{self.digest}')"
+        return [
+            "DELETE FROM store_meta WHERE name IN ('version', 'schema')",
+            f"INSERT INTO store_meta (name, value) VALUES {marks}",
+        ]
 
     def path(self, name: str, found: int, found_digest: str, migrate: Literal["auto", "refuse"]) -> list[int]:
         """Answer the versions to step from. Raises IncompatibleStore when the database cannot be used as it is."""
