@@ -32,7 +32,8 @@ from .store.backend import Backend
 from .store.engine import Block, Engine
 from .store.memory import MemoryBackend
 from .store.migrations import Plan
-from .store.transaction import Rows, Transaction
+from .store.reading import Rows
+from .store.transaction import Transaction
 from .transfer import Transfer
 from .turns import Turns
 

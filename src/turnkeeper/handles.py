@@ -20,7 +20,7 @@ from .kit.rooms import StoreScope
 from .records import PendingTurn, Take
 from .sessions import Sessions
 from .sessions.lifecycle import SessionInfo
-from .store.transaction import Transaction, settled
+from .store.transaction import Transaction
 from .turns import Turns
 from .turns.pending import Kind, LandedTurn, Request, Started
 from .turns.play import Turn
@@ -274,7 +274,7 @@ class TurnBlock:
             "cancelled" if isinstance(error, asyncio.CancelledError) else getattr(error, "code", type(error).__name__)
         )
         keeping = asyncio.ensure_future(self._turns.fail(self._ref, number, self._claim, code, type(error).__name__))
-        cancelled = await settled(keeping)
+        cancelled = await _settled(keeping)
         problem = None if keeping.cancelled() else keeping.exception()
         if isinstance(problem, TurnkeeperError):
             LOG.warning("the failed turn of session %s could not be recorded: %s", self._ref.session_id, problem.code)
@@ -282,6 +282,20 @@ class TurnBlock:
             raise problem
         if cancelled is not None:
             raise cancelled
+
+
+async def _settled(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait until a future is done, through any cancellation; answer the last one that came meanwhile."""
+    cancelled = None
+    while not future.done():
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError as e:
+            if not future.cancelled():
+                cancelled = e
+        except Exception:  # the future holds it for the caller
+            pass
+    return cancelled
 
 
 __all__ = ["Line", "Session", "TakeHandle", "TurnBlock"]

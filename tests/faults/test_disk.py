@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 import turnkeeper
-from tests.faults.story import Ledger, faults_of_file, play_story
+from tests.faults.story import Ledger, faults_of_file
 from tests.support.vfs import Change, Disk, disk_full, failed_read, failed_sync, failed_write, open_store
 from tests.support.workers import worker
 from turnkeeper.errors import Damaged, OutcomeUnknown, TurnkeeperError, Unavailable
@@ -48,7 +48,9 @@ class Rule:
 
     def no_file_above(self, size: int) -> None:
         """Have room for files up to a size only."""
-        self.refuse = lambda c: disk_full() if c.op == "write" and c.role in ("db", "wal") and c.offset + c.size > size else None
+        self.refuse = lambda c: (
+            disk_full() if c.op == "write" and c.role in ("db", "wal") and c.offset + c.size > size else None
+        )
 
     def nothing(self) -> None:
         """Work again."""
@@ -275,7 +277,7 @@ async def test_a_row_that_cannot_be_read_is_reported_and_never_left_out(backend:
         for number in range(3):
             await one_turn(session, f"k{number}")
     with contextlib.closing(apsw.Connection(str(tmp_path / "story.db"))) as connection:
-        connection.execute("UPDATE versions SET parts = '[{\"type\": \"te' WHERE version = 3")
+        connection.execute('UPDATE versions SET parts = \'[{"type": "te\' WHERE version = 3')
     async with turnkeeper.open(tmp_path / "story.db") as store:
         session = await store.session("cave")
         with pytest.raises(Damaged) as damaged:

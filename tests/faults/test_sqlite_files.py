@@ -90,14 +90,21 @@ async def test_a_database_that_was_moved_away_is_an_error_and_no_new_one_is_made
         for name in ("story.db", "story.db-wal", "story.db-shm"):
             (away / name).rename(tmp_path / name)
         await one_turn(session, "after")
-        assert [m.text for m in await session.messages()] == ["input before", "reply before", "input after", "reply after"]
+        assert [m.text for m in await session.messages()] == [
+            "input before",
+            "reply before",
+            "input after",
+            "reply after",
+        ]
     with pytest.raises(Unavailable):
         await turnkeeper.open(tmp_path / "nowhere" / "story.db", create=False)
     assert not (tmp_path / "nowhere").exists()
 
 
 @pytest.mark.field("F-32")
-async def test_a_database_that_was_replaced_is_neither_written_nor_read_by_mistake(backend: str, tmp_path: Path) -> None:
+async def test_a_database_that_was_replaced_is_neither_written_nor_read_by_mistake(
+    backend: str, tmp_path: Path
+) -> None:
     path = tmp_path / "story.db"
     await made(tmp_path / "other.db", "of the other")
     async with turnkeeper.open(path) as store:
@@ -210,7 +217,7 @@ async def test_what_may_not_be_written_is_refused_and_left_as_it_is(backend: str
         path.chmod(0o600 if what == "unreadable" else 0o644)
         folder.chmod(0o777 if what != "folder" else 0o755)
         before = seen(folder)
-        async with worker("weak", url=str(path)) as other:
+        async with worker("weak", url=str(path), warm=str(tmp_path / "warm.db")) as other:
             await other.expect("ready")
             await other.tell("go")
             _, code, why = await other.expect("refused")

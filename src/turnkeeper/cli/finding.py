@@ -9,7 +9,7 @@ from ..api import Store
 from ..errors import Gone, Invalid, NotFound
 from ..handles import Session
 from ..records import HEADERS, Header
-from ..store.transaction import Rows
+from ..store.reading import Rows
 
 _LAST = "\U0010ffff"
 _PAGE = 1000

@@ -18,7 +18,7 @@ from ..history import reading
 from ..history.reading import ShownMessage
 from ..records import Take
 from ..sessions.lifecycle import SessionInfo, load
-from ..store.transaction import Rows
+from ..store.reading import Rows
 from . import screen
 from .finding import find
 from .importing import count

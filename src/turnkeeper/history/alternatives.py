@@ -8,7 +8,8 @@ from ..errors import NotFound
 from ..kit.fenced import Who, enter, look_up
 from ..records import MESSAGES, TAKES, Message, Session, Take
 from ..store.backend import Get, Scan
-from ..store.transaction import Rows, Transaction
+from ..store.reading import Rows
+from ..store.transaction import Transaction
 from .choosing import select_swipe, select_take, versions_of
 
 

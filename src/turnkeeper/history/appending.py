@@ -1,4 +1,4 @@
-"""Adding messages at the end of a take: the one path by which turns, imports and people lengthen a history."""
+"""Adding messages at the end of a take: the path by which turns and people lengthen a history."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ..errors import Invalid, NotFound
+from ..jsonvalue import same
 from ..kit.fenced import Who, enter
 from ..records import Delta, Message, Session, Take, Version
 from ..store.transaction import Transaction
@@ -46,6 +47,7 @@ async def put_version(
 ) -> Appended:
     """Add a version with its deltas and show it, caches rebuilt; the caller writes head and take."""
     message = await find_message(tx, take, position)
+    _check_kind(message, content)
     number = head.next_version
     created_at = now if content.created_at is None else content.created_at
     await tx.insert(Version(head.session_id, number, created_at, content.parts, content.meta, content.extra))
@@ -56,6 +58,23 @@ async def put_version(
     await tx.update(shown, expect={"version": message.version})
     moved = await rebuild(tx, take, position)
     return Appended(replace(_line_moved(head, take), next_version=number + 1), moved, [position], [number])
+
+
+def _check_kind(message: Message, content: NewMessage) -> None:
+    """Refuse a version that would change what the message, not one version of it, carries. Raises Invalid."""
+    if content.role != message.role:
+        raise Invalid(
+            f"The message at position {message.position} is of the role {message.role}, not {content.role}.",
+            do="A version has its message's role: make another version of a reply, or fork before the message.",
+            path="role",
+        )
+    carried = content.head()
+    if carried is not None and not same(carried, message.head or {}):
+        raise Invalid(
+            f"The message at position {message.position} keeps its own {', '.join(carried)}.",
+            do="Leave them out: a version carries parts, meta and extra.",
+            path="message",
+        )
 
 
 async def select_swipe(tx: Transaction, who: Who, position: int, index: int, *, take: int | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from ..records import DELTAS, VERSIONS, Delta, Version
 from ..schema import Table
 from ..store.backend import Scan
-from ..store.transaction import Rows
+from ..store.reading import Rows
 
 GAP = 64
 """Numbers further apart than this are read by two scans."""

@@ -10,7 +10,7 @@ from ..errors import Damaged, Invalid
 from ..kit.fenced import Who, look_up, ref_of, root_of
 from ..records import MESSAGES, TAKES, Message, Take, Version
 from ..store.backend import Get, Scan
-from ..store.transaction import Rows
+from ..store.reading import Rows
 from .choosing import versions_of
 from .content import text_of
 from .ranges import versions_by_number

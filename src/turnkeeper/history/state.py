@@ -15,7 +15,8 @@ from ..kit.fenced import Who, look_up, root_of
 from ..limits import KEYFRAME_EVERY
 from ..records import BASES, KEYFRAMES, MESSAGES, TAKES, TIPS, Base, Keyframe, Message, Take, Tip
 from ..store.backend import Get, Scan
-from ..store.transaction import Rows, Transaction
+from ..store.reading import Rows
+from ..store.transaction import Transaction
 from .fold import State, empty, fold
 from .ranges import deltas_by_version
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from ..errors import Conflict, Fenced, Gone, NotFound, WrongSession
 from ..records import SESSIONS, TOMBSTONES, Session, Status
 from ..store.backend import Get, Scan
-from ..store.transaction import Rows, Transaction
+from ..store.reading import Rows
+from ..store.transaction import Transaction
 
 
 class Ref(NamedTuple):

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import socket
+import weakref
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,11 +23,13 @@ from ..ids import token
 from ..records import OWNERS, PENDING_TURNS, SESSIONS, Owner, Session
 from ..store.backend import Get, Scan
 from ..store.engine import Engine
-from ..store.transaction import Rows, Transaction
+from ..store.reading import Rows
+from ..store.transaction import Transaction
 from .fenced import Claim, Ref, Who, look_up, ref_of, root_of, set_context_claim
 from .rooms import StoreScope
 
 LOG = logging.getLogger("turnkeeper.ownership")
+Locks = weakref.WeakValueDictionary[str, asyncio.Lock]
 
 
 class Ownership:
@@ -38,8 +41,8 @@ class Ownership:
         self.label = label or f"process {os.getpid()}"
         self._held: dict[str, Claim] = {}
         self._uses: dict[str, int] = {}
-        self._lanes: dict[str, asyncio.Lock] = {}
-        self._claiming: dict[str, asyncio.Lock] = {}
+        self._lanes: Locks = weakref.WeakValueDictionary()  # a lock lives while somebody holds or awaits it
+        self._claiming: Locks = weakref.WeakValueDictionary()
         self._playing: dict[str, asyncio.Task[Any] | None] = {}
         self._heart: asyncio.Task[None] | None = None
         self._registering = asyncio.Lock()

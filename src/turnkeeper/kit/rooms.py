@@ -15,7 +15,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from ..jsonvalue import copied
-from ..store.transaction import Rows, Transaction
+from ..store.reading import Rows
+from ..store.transaction import Transaction
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,7 +12,8 @@ from ..jsonvalue import check, encode
 from ..kit.fenced import Who, enter, look_up
 from ..limits import EVENT_BYTES, PAGE_ROWS
 from ..records import EVENTS, Delivery, Event, Session
-from ..store.transaction import Rows, Transaction
+from ..store.reading import Rows
+from ..store.transaction import Transaction
 
 SINK = "out"
 """The sink every event is handed to."""

@@ -10,13 +10,18 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import Conflict, Invalid
-from ..jsonvalue import check, digest
+from ..errors import Conflict, Invalid, NotAllowed
+from ..jsonvalue import digest
 from ..kit.fenced import Who, enter, look_up
 from ..limits import PAGE_ROWS
 from ..records import RECORDS, Record, Session
 from ..store.backend import Get
-from ..store.transaction import Rows, Transaction
+from ..store.reading import Rows
+from ..store.transaction import Transaction
+
+
+RESERVED = frozenset({"import"})
+"""Namespaces that only the library writes: what an import must give back at an export."""
 
 
 class StoredRecord(msgspec.Struct, frozen=True):
@@ -38,7 +43,7 @@ async def put(
     Raises Conflict when the revision is another, Invalid for a body that is not JSON, NotFound or Gone.
     """
     _check_names(namespace, key)
-    check(body, f"records.{namespace}")
+    _check_open(namespace)
     head, (found,) = await enter(tx, who, Get(RECORDS, (_id(who), namespace, key)))
     revision = 0 if found is None else found.revision
     if expect is not None and expect != revision:
@@ -81,6 +86,7 @@ async def listing(
 async def delete(tx: Transaction, who: Who, namespace: str, key: str, *, expect: int | None = None) -> bool:
     """Remove a record; say whether there was one. Raises Conflict when it is not at the revision `expect`."""
     _check_names(namespace, key)
+    _check_open(namespace)
     head, (found,) = await enter(tx, who, Get(RECORDS, (_id(who), namespace, key)))
     if expect is not None and (found is None or found.revision != expect):
         raise Conflict(
@@ -104,6 +110,15 @@ def _id(who: Who) -> str:
 
 def _stored(record: Record) -> StoredRecord:
     return StoredRecord(record.namespace, record.key, record.revision, record.state, record.at, record.body)
+
+
+def _check_open(namespace: str) -> None:
+    if namespace in RESERVED:
+        raise NotAllowed(
+            f"The namespace {namespace!r} is written by the library alone.",
+            do="Choose another one.",
+            namespace=namespace,
+        )
 
 
 def _check_names(namespace: str, key: str) -> None:

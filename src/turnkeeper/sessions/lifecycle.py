@@ -20,7 +20,8 @@ from ..limits import PAGE_ROWS
 from ..records import HEADERS, SESSIONS, TOMBSTONES, Header, Session, Take, Tombstone
 from ..store.backend import Get
 from ..store.intake import text_cell
-from ..store.transaction import Rows, Transaction
+from ..store.reading import Rows
+from ..store.transaction import Transaction
 from .events import write_event
 
 

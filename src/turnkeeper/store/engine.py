@@ -25,8 +25,9 @@ from ..errors import Conflict, Duplicate, Misuse, NestedTransactionError, RootSt
 from ..limits import RETRY_S
 from ..schema import Table
 from .backend import Answer, Backend, Reader, Request, RootRev
+from .reading import Rows, root_of_request
 from .roots import Lines
-from .transaction import Rows, Transaction, root_of_request
+from .transaction import Transaction
 
 T = TypeVar("T")
 X = TypeVar("X", bound=Transaction)

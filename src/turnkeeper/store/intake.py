@@ -7,6 +7,7 @@ generated from the table declarations, once per table, because every row of ever
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -65,12 +66,12 @@ def integer_cell(value: Any, path: str) -> int:
 
 
 def real_cell(value: Any, path: str) -> float:
-    """Check a finite number."""
-    if type(value) is int:
+    """Check a finite number. The sign of zero goes: SQLite keeps a whole real number without one (JSON cells keep it)."""
+    if type(value) is int and -(2**53) <= value <= 2**53:
         value = float(value)
-    if type(value) is not float or value != value or value in (float("inf"), float("-inf")):
-        raise Invalid(f"The value at {path} is not a finite number.", do="Give a finite float.", path=path)
-    return value
+    if type(value) is not float or not math.isfinite(value):
+        raise Invalid(f"The value at {path} is not a finite float.", do="Give a finite float.", path=path)
+    return value + 0.0
 
 
 def blob_cell(value: Any, path: str) -> bytes:

@@ -11,8 +11,8 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -26,7 +26,6 @@ from .owners import OpenOwners
 from .postgres_functions import Functions
 from .postgres_wire import NEWEST, NOW, Asked, Wire
 
-LOG = logging.getLogger("turnkeeper.store")
 PATIENCE_S = 4.0
 """How long a call goes on trying to connect, or waits for its turn to open a view."""
 VIEWS = 4
@@ -44,15 +43,14 @@ _REASONS = {
 }  # fmt: skip
 
 
-class Link:
+class _Link:
     """One connection. Statements have names only where no pooler stands between, which the server's process id shows."""
 
     def __init__(self, connection: Any) -> None:
         self.c, self._named, self._direct = connection, dict[str, Any](), False
 
     @classmethod
-    async def to(cls, url: str) -> Link:
-        """Connect."""
+    async def to(cls, url: str) -> _Link:
         try:
             import asyncpg
         except ImportError as e:
@@ -64,7 +62,6 @@ class Link:
         return link
 
     async def run(self, statement: str, *arguments: Any) -> list[Any]:
-        """Run a constant statement."""
         if not self._direct:
             return list(await self.c.fetch(statement, *arguments))
         if statement not in self._named:
@@ -72,7 +69,6 @@ class Link:
         return list(await self._named[statement].fetch(*arguments))
 
     async def close(self) -> None:
-        """Take leave of the server, or just go."""
         with suppress(Exception):
             await self.c.close(timeout=2)
 
@@ -99,15 +95,15 @@ class PostgresBackend:
         self._plan, self._clock, self._create, self._migrate = plan, clock, create, migrate
         self._functions = Functions(plan.tables, self.schema)
         self._wire = Wire(self._functions)
-        self._connections, self._busy, self._starting = connections, 0, False
+        self._connections, self._busy, self._starting, self._closed = connections, 0, False, False
         self._sets: deque[Landing] = deque()
         self._reads: deque[Asking] = deque()
-        self._free: list[Link] = []
+        self._free: list[_Link] = []
         self._views = asyncio.Semaphore(VIEWS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._late: asyncio.TimerHandle | None = None
         self._landed = asyncio.Event()
-        self._ear: Link | None = None
+        self._ear: _Link | None = None
         self._behind_since: float | None = None
         self.owners = OpenOwners(of_others=None)  # whether another process lives, only its leases tell
         self.round_trips = 0
@@ -161,11 +157,13 @@ class PostgresBackend:
             steps += plan.whole("postgres", self.schema)
         await c.execute(";\n".join(steps))
 
-    async def _connect(self, url: str, *, patience_s: float = PATIENCE_S) -> Link:
+    async def _connect(self, url: str, *, patience_s: float = PATIENCE_S) -> _Link:
         ends, pause = self._loop.time() + patience_s, 0.05
         while True:
+            if self._closed:
+                raise Unavailable(f"The store {self.name!r} is closed.", do="Open it again.")
             try:
-                return await Link.to(url)
+                return await _Link.to(url)
             except Exception as e:
                 if not _lost(e) or self._loop.time() + pause > ends:
                     raise translated(self.name, e) from e
@@ -177,6 +175,7 @@ class PostgresBackend:
         while self._tasks:
             done, _ = await asyncio.wait(self._tasks)
             self._tasks -= done
+        self._closed = True
         for link in [*self._free, *([self._ear] if self._ear else [])]:
             await link.close()
         self._free, self._ear = [], None
@@ -253,16 +252,14 @@ class PostgresBackend:
             if getattr(e, "sqlstate", None) and not _lost(e):
                 self._free.append(link)
             else:
-                lost, self._free = [link, *self._free], []  # the others have most likely gone the same way
-                for link in lost:
-                    link.c.terminate()
+                for gone in (link, *self._free):  # the others have most likely gone the same way
+                    gone.c.terminate()
+                self._free.clear()
             raise
         self._free.append(link)
         if len(self._free) > self._connections:
             await self._free.pop(0).close()
         return rows
-
-    # reading
 
     async def read(self, requests: Sequence[Asked]) -> list[Answer]:
         """Answer all requests from one committed state."""
@@ -309,19 +306,17 @@ class PostgresBackend:
         except TimeoutError as e:
             raise Unavailable(f"{VIEWS} read views of {self.name!r} are open.", do="End one of them first.") from e
         try:
-            view = _View(self, await self._connect(self._url))
+            link = await self._connect(self._url)
             try:
-                await view.say("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1")
-                yield view
+                with _translating(self.name):
+                    await link.c.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT 1")
+                yield _View(self, link)
             finally:
                 with suppress(Exception):
-                    async with asyncio.timeout(2):
-                        await view.say("ROLLBACK")
-                await view.link.close()
+                    await link.c.execute("ROLLBACK", timeout=2)
+                await link.close()
         finally:
             self._views.release()
-
-    # landing
 
     def land(self, write_set: WriteSet) -> Deciding:
         """Queue a set; it goes with the next call."""
@@ -371,8 +366,6 @@ class PostgresBackend:
         self._landed.set()
         self._landed = asyncio.Event()
 
-    # the rest
-
     async def now(self) -> int:
         """Read the server's clock, which all machines share (or the one the store was opened with)."""
         return self._clock() if self._clock else int((await self.read([NOW]))[0])
@@ -399,42 +392,35 @@ class PostgresBackend:
         now = self._loop.time()
         since = self._behind_since if behind and self._behind_since is not None else now
         if now - since > STALL_S:
-            LOG.warning("an old transaction in the cluster of %s holds back events for over %d s", self.name, STALL_S)
+            log = logging.getLogger("turnkeeper.store")
+            log.warning("an old transaction in the cluster of %s holds back events for over %d s", self.name, STALL_S)
             since = now
         self._behind_since = since if behind else None
 
     async def _listen(self) -> bool:
         """Listen for the landings of others when there is a url for it; say whether that works now."""
-        if self._listen_url and (self._ear is None or self._ear.c.is_closed()):
+        if self._listen_url and not self._closed and (self._ear is None or self._ear.c.is_closed()):
             with suppress(Exception):  # polling goes on without it
-                ear = await Link.to(self._listen_url)
+                ear = await _Link.to(self._listen_url)
                 await ear.c.add_listener(self._functions.channel, self._tell)
-                ear, self._ear = self._ear, ear  # type: ignore[assignment]
-                if ear is not None:
-                    await ear.close()
+                former, self._ear = self._ear, ear
+                if former is not None:
+                    await former.close()
         return self._ear is not None and not self._ear.c.is_closed()
 
 
 class _View:
     """Reads inside one transaction, one after another."""
 
-    def __init__(self, backend: PostgresBackend, link: Link) -> None:
-        self.link, self._backend, self._turn = link, backend, asyncio.Lock()
-
-    async def say(self, command: str) -> None:
-        try:
-            await self.link.c.execute(command)
-        except Exception as e:
-            raise translated(self._backend.name, e) from e
+    def __init__(self, backend: PostgresBackend, link: _Link) -> None:
+        self._link, self._backend, self._turn = link, backend, asyncio.Lock()
 
     async def read(self, requests: Sequence[Asked]) -> list[Answer]:
         backend = self._backend
+        backend.round_trips += 1
         async with self._turn:
-            backend.round_trips += 1
-            try:
-                rows = await self.link.run(backend._functions.read, backend._wire.requests(requests))
-            except Exception as e:
-                raise translated(backend.name, e) from e
+            with _translating(backend.name):
+                rows = await self._link.run(backend._functions.read, backend._wire.requests(requests))
         return await backend._sorted(requests, rows)
 
 
@@ -457,21 +443,28 @@ def _long(request: Asked) -> bool:
     return isinstance(request, Scan) and (request.limit is None or request.limit > SCAN_INLINE_ROWS)
 
 
-def _drivers(error: BaseException) -> bool:
-    return type(error).__module__.partition(".")[0] == "asyncpg"
+def _theirs(error: BaseException) -> bool:
+    ours = isinstance(error, TurnkeeperError)
+    return not ours and (isinstance(error, OSError) or type(error).__module__.startswith("asyncpg."))
 
 
 def _lost(error: BaseException) -> bool:
     """Say whether an error means that there is no connection, or none any more."""
     state = getattr(error, "sqlstate", None)
-    if state:
-        return bool(state.startswith(_LOST))
-    return _drivers(error) or (isinstance(error, OSError) and not isinstance(error, TurnkeeperError))
+    return state.startswith(_LOST) if state else _theirs(error)
+
+
+@contextmanager
+def _translating(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as e:
+        raise translated(name, e) from e
 
 
 def translated(name: str, error: BaseException, *, landing: bool = False) -> BaseException:
     """Turn a driver's error into ours: the one place where this backend does so."""
-    if isinstance(error, TurnkeeperError) or not (_drivers(error) or isinstance(error, OSError)):
+    if not _theirs(error):
         return error
     state = getattr(error, "sqlstate", None) or ""
     if _lost(error) and landing:

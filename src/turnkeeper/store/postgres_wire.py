@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -25,7 +25,6 @@ NOW, NEWEST = [0], [1]
 
 Asked = Request | list[int]
 _encode = msgspec.json.Encoder().encode
-_WHY: tuple[Literal["deadline", "root"], ...] = ("deadline", "root")
 
 
 class Wire:
@@ -49,8 +48,9 @@ class Wire:
 
     def _request(self, request: Asked) -> list[Any]:
         if isinstance(request, Get):
-            number, key = self._numbers[_get_shape(request.table)], request.key
-            return [number, None, None, None, *_sent(request.table, request.table.key, key)]
+            table, key = request
+            number = self._numbers["scan", table, "key", len(key), False, False]
+            return [number, None, None, None, *_sent(table, table.key, key)]
         if isinstance(request, RootRev):
             place, name = self._root(request.root)
             return [self._numbers["root", place], name]
@@ -138,7 +138,8 @@ class Wire:
         worst: dict[int, tuple[int, int]] = {}
         for i, why, what in zip(*(column or () for column in failures), strict=True):
             worst[i] = min(worst.get(i, (why, what)), (why, what))
-        lost = {i: Lost(_WHY[why], sets[i].claims[what].root if why else "") for i, (why, what) in worst.items()}
+        roots = {i: sets[i].claims[what].root for i, (why, what) in worst.items() if why}
+        lost = {i: Lost("root", roots[i]) if i in roots else Lost("deadline", "") for i in worst}
         return [lost.get(i) or Landed(first + i) for i in range(len(sets))]
 
 
@@ -187,11 +188,6 @@ def _pieces(entries: list[Any]) -> Iterator[bytes]:
         half = len(entries) // 2
         yield from _pieces(entries[:half])
         yield from _pieces(entries[half:])
-
-
-@cache
-def _get_shape(table: Table[Any]) -> tuple[Any, ...]:
-    return ("scan", table, "key", len(table.key), False, False)
 
 
 def _sent(table: Table[Any], names: Sequence[str], cells: Sequence[Cell]) -> list[Any]:

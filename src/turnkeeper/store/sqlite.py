@@ -23,7 +23,7 @@ from ..limits import SCAN_INLINE_ROWS
 from . import sql
 from .backend import Answer, Deciding, Get, Measure, Reader, Request, RootRev, WriteSet
 from .migrations import APPLICATION_ID, Plan, foreign
-from .sqlite_file import FOREIGN_LOCK_MS, Revisions, Worker, connect, translated
+from .sqlite_file import Revisions, Worker, connect, translated
 from .sqlite_writer import Writer
 from .turnstile import Turnstile
 
@@ -55,6 +55,7 @@ class SQLiteBackend:
         self._free: list[_Reader] = []
         self._landed = asyncio.Event()
         self._connection: apsw.Connection | None = None
+        self._locks: Turnstile | None = None
         self._worker: Worker | None = None
         self._writer: Writer | None = None
 
@@ -69,24 +70,23 @@ class SQLiteBackend:
         except BaseException as e:
             await self.close()
             raise translated(self.name, e) from e
-        assert self._connection is not None
+        assert self._connection is not None and self._locks is not None
         self._writer = Writer(
             self.path, self._connection, self._plan.tables,
             locks=self._locks, worker=self._worker, clock=self._clock, landed=self._tell,
         )  # fmt: skip
 
     def _prepare(self) -> None:
-        if self.path.exists():  # nothing is made beside a file that is not ours
-            self._refuse_foreign(self._connect(apsw.SQLITE_OPEN_READONLY))
+        if self.path.exists():  # what is not ours is only looked at, and nothing is made beside it
+            self._connect_checked(create=False).close()
         try:
-            self.owners = self._locks = Turnstile(self.path)
+            self.owners = self._locks = locks = Turnstile(self.path)
         except OSError as e:
             why = f"The folder of {self.name!r} cannot be written: {e.strerror}."
             raise Unavailable(why, "No file was made.", "Choose another folder, or mend its rights.") from e
-        self._locks.take()
+        locks.take()
         try:
-            c = self._connect(apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if self._create else 0))
-            self._refuse_foreign(c)
+            c = self._connect_checked(create=self._create)
             if c.pragma("journal_mode", "WAL") != "wal":
                 raise Unavailable(f"{self.name!r} is on a file system without WAL.", do="Keep it on a local disk.")
             c.execute("BEGIN IMMEDIATE")
@@ -98,7 +98,7 @@ class SQLiteBackend:
                     c.execute("ROLLBACK")
             c.set_busy_timeout(0)
         finally:
-            self._locks.give()
+            locks.give()
 
     def _bring_forward(self, c: apsw.Connection, *, new: bool) -> None:
         plan = self._plan
@@ -120,6 +120,12 @@ class SQLiteBackend:
     def _connect(self, *, create: bool = False) -> apsw.Connection:
         return connect(self.path, durability=self._durability, vfs=self._vfs, create=create)
 
+    def _connect_checked(self, *, create: bool) -> apsw.Connection:
+        c = self._connection = self._connect(create=create)
+        if c.pragma("application_id") != APPLICATION_ID and c.pragma("schema_version"):
+            raise foreign(self.name)
+        return c
+
     async def close(self) -> None:
         """Wait for what is queued, then close every connection and end the thread. Idempotent."""
         if self._writer is not None:
@@ -135,7 +141,8 @@ class SQLiteBackend:
         self._free.clear()
         if self._connection is not None:
             self._connection.close()
-        self._locks.close()
+        if self._locks is not None:
+            self._locks.close()
 
     def _tell(self) -> None:
         self._landed.set()
@@ -163,6 +170,8 @@ class SQLiteBackend:
 
     def _take(self, *, one_state: bool = False) -> _Reader:
         try:
+            if not self._free and self._writer is not None:
+                self._writer.check_place()  # a new connection would read whatever stands there now
             reader = self._free.pop() if self._free else _Reader(self._connect(), self._revisions)
             if one_state:
                 reader.connection.execute("BEGIN")

@@ -14,6 +14,7 @@ import apsw
 from ..errors import Damaged, OutcomeUnknown, Unavailable
 from ..schema import Table
 from . import sql
+from .migrations import foreign
 
 FOREIGN_LOCK_MS = 10_000
 """How long a write waits, in its thread, for a program that does not know our lock."""
@@ -23,6 +24,7 @@ def connect(path: Path, *, durability: str, vfs: str | None, create: bool = Fals
     """Open a connection to the file. Raises apsw.Error."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     connection = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=400)
+    connection.set_busy_timeout(FOREIGN_LOCK_MS)
     connection.pragma("synchronous", "FULL" if durability == "full" else "NORMAL")
     connection.pragma("cache_size", -16_000)
     return connection
@@ -106,7 +108,9 @@ def translated(name: str, error: BaseException) -> BaseException:
             "It is wholly there or wholly absent.",
             "Check the disk, then repeat the call with the same key: the receipt answers when it had landed.",
         )
-    if isinstance(error, apsw.NotADBError | apsw.CorruptError):
+    if isinstance(error, apsw.NotADBError):
+        return foreign(name)
+    if isinstance(error, apsw.CorruptError):
         happened, do = f"{name!r} is not a readable SQLite database: {error}.", "Restore it from a backup."
         return Damaged(happened, do=do, table="", key="")
     if isinstance(error, apsw.FullError):

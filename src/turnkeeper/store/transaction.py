@@ -1,4 +1,4 @@
-"""The verbs. Reading: `get`, `fetch`, `scan`, `count`, `size`. Writing: `insert`, `update`, `delete`, `drop_root`, `savepoint`.
+"""The verbs of a transaction: those that read (`reading.py`), and `touch`, `insert`, `update`, `delete`, `drop_root`, `savepoint`.
 
 A transaction reads committed rows, gathers its writes in an overlay, and lands as one value when its block ends. Every
 root it reads or writes is *touched*: the landing is refused when the root's revision moved since. `touch` and `fetch`
@@ -15,61 +15,17 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from ..errors import Conflict, Duplicate, Fenced, Invalid, Misuse
+from ..errors import Conflict, Duplicate, Fenced, Misuse
 from ..jsonvalue import decode, same
 from ..schema import TABLE_OF, Cell, Key, Row, Table
-from .backend import Answer, Backend, Get, Landed, Lost, Measure, Request, RootRev, Scan, WriteSet, bytes_of
-from .intake import codec, key_cells, text_cell
+from .backend import Answer, Backend, Get, Landed, Lost, Measure, Request, RootRev, Scan, WriteSet
+from .intake import codec, text_cell
 from .overlay import UNKNOWN, Overlay
+from .reading import Rows, checked, checked_key, decoded, root_of_request, size_of
 from .roots import Lines
 
 R = TypeVar("R", bound=msgspec.Struct)
 Outcome = Literal["open", "landed", "nothing to land", "rolled back", "unknown"]
-
-
-class Rows:
-    """The read verbs, over whatever answers requests: a transaction, a view, or the store itself."""
-
-    async def _rows(self, requests: Sequence[Request]) -> list[Answer]:
-        raise AssertionError("a subclass answers")
-
-    async def get(self, table: Table[R], *key: Any) -> R | None:
-        """Answer the record with this key, or None."""
-        (row,) = await self._rows([Get(table, _key(table, key))])
-        return None if row is None else codec(table).decode(row)
-
-    async def fetch(self, root: str | None, *wanted: Get | Scan) -> list[Any]:
-        """Answer several gets and scans (of one root, or None) from one committed state: a record or None, or a list, each."""
-        answers = await self._rows([_checked(request) for request in wanted])
-        return [_decoded(request, answer) for request, answer in zip(wanted, answers, strict=True)]
-
-    async def scan(
-        self,
-        table: Table[R],
-        *prefix: Any,
-        order: str = "key",
-        low: Any = None,
-        high: Any = None,
-        after: Key | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-    ) -> list[R]:
-        """Answer the records equal on `prefix`, in a declared order; see `backend.Scan` for the other bounds."""
-        request = _checked(Scan(table, order, prefix, low, high, after, limit, reverse))
-        (rows,) = await self._rows([request])
-        return [codec(table).decode(row) for row in rows]
-
-    async def count(
-        self, table: Table[Any], *prefix: Any, order: str = "key", low: Any = None, high: Any = None
-    ) -> int:
-        """Count the rows a scan would give."""
-        (answer,) = await self._rows([Measure(_checked(Scan(table, order, prefix, low, high)))])
-        return int(answer[0])
-
-    async def size(self, table: Table[Any], *prefix: Any, order: str = "key", low: Any = None, high: Any = None) -> int:
-        """Answer the bytes that the json and blob cells of a scan hold, without decoding one."""
-        (answer,) = await self._rows([Measure(_checked(Scan(table, order, prefix, low, high)))])
-        return int(answer[1])
 
 
 class Host(Protocol):
@@ -108,8 +64,8 @@ class Transaction(Rows):
         """Touch a root and answer several gets and scans, all in one read."""
         touching = () if root is None else (root,)
         await self._line_up(touching)
-        answers = await self._rows([_checked(request) for request in wanted], touching=touching)
-        return [_decoded(request, answer) for request, answer in zip(wanted, answers, strict=True)]
+        answers = await self._rows([checked(request) for request in wanted], touching=touching)
+        return [decoded(request, answer) for request, answer in zip(wanted, answers, strict=True)]
 
     async def _line_up(self, roots: Iterable[str]) -> None:
         self._check_live()
@@ -189,7 +145,7 @@ class Transaction(Rows):
             if isinstance(answer, tuple):
                 return answer
             rows = overlay.merge(request.scan, answer)
-            return len(rows), sum(_cell_bytes(request.scan.table, row) for row in rows)
+            return len(rows), sum(size_of(request.scan.table, row) for row in rows)
         return next(answers)
 
     async def _find(self, table: Table[Any], key: Key) -> Row | None:
@@ -268,7 +224,7 @@ class Transaction(Rows):
     async def delete(self, table: Table[Any], *key: Any) -> bool:
         """Remove a row; say whether there was one. Deleting a root's head drops the whole root."""
         self._check_live()
-        cells = _key(table, key)
+        cells = checked_key(table, key)
         found = await self._find(table, cells)
         overlay = self._overlay
         if found is not None and overlay.known_base(table, cells) is UNKNOWN:
@@ -400,20 +356,6 @@ class Transaction(Rows):
             )
 
 
-async def settled(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
-    """Wait until a future is done, through any cancellation; answer the last one that came meanwhile."""
-    cancelled = None
-    while not future.done():
-        try:
-            await asyncio.shield(future)
-        except asyncio.CancelledError as e:
-            if not future.cancelled():
-                cancelled = e
-        except Exception:  # the future holds it for the caller
-            pass
-    return cancelled
-
-
 def lost_error(lost: Lost) -> Exception:
     """Build the error of a landing that was refused."""
     if lost.why == "root":
@@ -435,53 +377,6 @@ def _duplicate(table: Table[Any]) -> Exception:
     return lost_error(Lost("duplicate", table.name))
 
 
-def _key(table: Table[Any], key: Key) -> Key:
-    if len(key) != len(table.key):
-        raise Invalid(f"The key of {table.name} has {len(table.key)} parts ({', '.join(table.key)}), not {len(key)}.")
-    return key_cells(table, table.key, key)
-
-
-def _checked(request: Any) -> Any:
-    table = request.table
-    if isinstance(request, Get):
-        key = _key(table, request.key)
-        return request if key is request.key else Get(table, key)
-    names = table.orders.get(request.order)
-    if names is None:
-        raise Invalid(f"{table.name} has no order {request.order!r}.", do=f"It has {', '.join(table.orders)}.")
-    prefix = key_cells(table, names, request.prefix)
-    if request.low is request.high is request.after is request.limit is None:
-        return request if prefix is request.prefix else request._replace(prefix=prefix)
-    rest = names[len(prefix) : len(prefix) + 1]
-    if (request.low is not None or request.high is not None) and not rest:
-        raise Invalid(f"The order {request.order!r} of {table.name} has no column left for a range.")
-    low, high = (None if v is None else key_cells(table, rest, (v,))[0] for v in (request.low, request.high))
-    after = None if request.after is None else key_cells(table, names, tuple(request.after))
-    if after is not None and len(after) != len(names):
-        raise Invalid(f"`after` needs all {len(names)} columns of the order {request.order!r} of {table.name}.")
-    if after is not None and after[: len(prefix)] != prefix:
-        raise Invalid("`after` lies outside the prefix of the scan.", do="Give the order key of a row of this scan.")
-    if request.limit is not None and (type(request.limit) is not int or request.limit < 0):
-        raise Invalid("`limit` is a whole number from 0.", path="limit")
-    return Scan(table, request.order, prefix, low, high, after, request.limit, request.reverse)
-
-
-def _decoded(request: Get | Scan, answer: Answer) -> Any:
-    decode_row = codec(request.table).decode
-    if isinstance(request, Get):
-        return None if answer is None else decode_row(answer)
-    return [decode_row(row) for row in answer]
-
-
-def root_of_request(request: Request) -> str | None:
-    """Answer the one root a request reads, or None when it crosses roots."""
-    if isinstance(request, Get):
-        return request.table.root_of_key(request.key)
-    if isinstance(request, Measure):
-        request = request.scan
-    return request.root if isinstance(request, RootRev) else request.table.root_of_prefix(request.order, request.prefix)
-
-
 def _as_expected(table: Table[Any], row: Row, expect: msgspec.Struct | Mapping[str, Any]) -> bool:
     if isinstance(expect, msgspec.Struct):
         expected = codec(table).encode(expect)
@@ -499,7 +394,3 @@ def _same_json(table: Table[Any], i: int, a: Cell, b: Cell) -> bool:
 
 def _counts(table: Table[Any], where: tuple[str, str | int] | None, row: Row) -> bool:
     return where is None or row[table.index[where[0]]] == where[1]
-
-
-def _cell_bytes(table: Table[Any], row: Row) -> int:
-    return sum(bytes_of(row[i]) for i, c in enumerate(table.columns) if c.kind in ("json", "blob"))

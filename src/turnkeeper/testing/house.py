@@ -15,7 +15,8 @@ from ..schema import Table
 from ..store.backend import RootRev
 from ..store.engine import Block, Engine
 from ..store.migrations import Plan
-from ..store.transaction import Rows, Transaction
+from ..store.reading import Rows
+from ..store.transaction import Transaction
 from .tables import LIBRARY, Book, Shelf
 
 T = TypeVar("T")

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from ..errors import Misuse
 from ..store.backend import Get, Scan
-from ..store.transaction import Rows, Transaction
+from ..store.reading import Rows
+from ..store.transaction import Transaction
 from .house import House, Waist, a_while, elsewhere, soon
 from .tables import BOOKS, LOANS, NOTES, SHELVES, Book, Loan, Note, Shelf
 

@@ -32,7 +32,8 @@ from ..limits import BASE_BYTES
 from ..records import IMPORT_SOURCES, RECORDS, SESSIONS, ImportSource, Message, Record, Session, Take, Version
 from ..sessions.events import write_event
 from ..sessions.lifecycle import create
-from ..store.transaction import Rows, Transaction
+from ..store.reading import Rows
+from ..store.transaction import Transaction
 from .imported import Imported, ImportedMessage, ImportedSession, ImportedTake, ImportedVersion, Loss
 
 NAMESPACE = "import"

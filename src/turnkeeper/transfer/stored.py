@@ -19,7 +19,7 @@ from ..history.state import scene_state
 from ..kit.fenced import Ref, Who, look_up
 from ..records import HEADERS, MESSAGES, RECORDS, TAKES, Message, Take
 from ..store.backend import Scan
-from ..store.transaction import Rows
+from ..store.reading import Rows
 from .imported import Imported, ImportedMessage, ImportedSession, ImportedTake, ImportedVersion, Loss
 from .load import NAMESPACE
 

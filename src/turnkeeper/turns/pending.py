@@ -19,7 +19,8 @@ from ..kit.fenced import Claim, Who, check_claim, enter, look_up
 from ..kit.receipts import reused, verdict, wanted
 from ..records import PENDING_TURNS, TAKES, TIPS, PendingTurn, Session, Take
 from ..store.backend import Get, Scan
-from ..store.transaction import Rows, Transaction
+from ..store.reading import Rows
+from ..store.transaction import Transaction
 
 Kind = Literal["reply", "regenerate", "continue"]
 SCOPE = "turn"

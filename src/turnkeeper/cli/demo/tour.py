@@ -22,7 +22,7 @@ from ...history.content import text_of
 from ...history.fold import VARS
 from ...jsonvalue import same
 from ...records import EVENTS, MESSAGES, VERSIONS
-from ...store.transaction import Rows
+from ...store.reading import Rows
 from ...turns.play import Turn
 from ..tree import print_forest, read_forest
 from . import story

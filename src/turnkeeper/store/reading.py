@@ -1,0 +1,119 @@
+"""The read verbs, `get`, `fetch`, `scan`, `count` and `size`, over whatever answers requests.
+
+A transaction, a consistent view and the store itself are such things. What is asked for is checked here, before anything
+reads: a wrong type or a bound outside its order is an error, never a row that is not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from ..errors import Invalid
+from ..schema import Key, Row, Table
+from .backend import Answer, Get, Measure, Request, RootRev, Scan, bytes_of
+from .intake import codec, key_cells
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class Rows:
+    """The read verbs, over whatever answers requests: a transaction, a view, or the store itself."""
+
+    async def _rows(self, requests: Sequence[Request]) -> list[Answer]:
+        raise AssertionError("a subclass answers")
+
+    async def get(self, table: Table[R], *key: Any) -> R | None:
+        """Answer the record with this key, or None."""
+        (row,) = await self._rows([Get(table, checked_key(table, key))])
+        return None if row is None else codec(table).decode(row)
+
+    async def fetch(self, root: str | None, *wanted: Get | Scan) -> list[Any]:
+        """Answer several gets and scans (of one root, or None) from one committed state: a record or None, or a list, each."""
+        answers = await self._rows([checked(request) for request in wanted])
+        return [decoded(request, answer) for request, answer in zip(wanted, answers, strict=True)]
+
+    async def scan(
+        self,
+        table: Table[R],
+        *prefix: Any,
+        order: str = "key",
+        low: Any = None,
+        high: Any = None,
+        after: Key | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[R]:
+        """Answer the records equal on `prefix`, in a declared order; see `backend.Scan` for the other bounds."""
+        request = checked(Scan(table, order, prefix, low, high, after, limit, reverse))
+        (rows,) = await self._rows([request])
+        return [codec(table).decode(row) for row in rows]
+
+    async def count(
+        self, table: Table[Any], *prefix: Any, order: str = "key", low: Any = None, high: Any = None
+    ) -> int:
+        """Count the rows a scan would give."""
+        (answer,) = await self._rows([Measure(checked(Scan(table, order, prefix, low, high)))])
+        return int(answer[0])
+
+    async def size(self, table: Table[Any], *prefix: Any, order: str = "key", low: Any = None, high: Any = None) -> int:
+        """Answer the bytes that the json and blob cells of a scan hold, without decoding one."""
+        (answer,) = await self._rows([Measure(checked(Scan(table, order, prefix, low, high)))])
+        return int(answer[1])
+
+
+def checked_key(table: Table[Any], key: Key) -> Key:
+    """Check a whole key."""
+    if len(key) != len(table.key):
+        raise Invalid(f"The key of {table.name} has {len(table.key)} parts ({', '.join(table.key)}), not {len(key)}.")
+    return key_cells(table, table.key, key)
+
+
+def checked(request: Any) -> Any:
+    """Check what a get or a scan names; answer the request as the backend gets it. Raises Invalid."""
+    table = request.table
+    if isinstance(request, Get):
+        key = checked_key(table, request.key)
+        return request if key is request.key else Get(table, key)
+    names = table.orders.get(request.order)
+    if names is None:
+        raise Invalid(f"{table.name} has no order {request.order!r}.", do=f"It has {', '.join(table.orders)}.")
+    prefix = key_cells(table, names, request.prefix)
+    if request.low is request.high is request.after is request.limit is None:
+        return request if prefix is request.prefix else request._replace(prefix=prefix)
+    rest = names[len(prefix) : len(prefix) + 1]
+    if (request.low is not None or request.high is not None) and not rest:
+        raise Invalid(f"The order {request.order!r} of {table.name} has no column left for a range.")
+    low, high = (None if v is None else key_cells(table, rest, (v,))[0] for v in (request.low, request.high))
+    after = None if request.after is None else key_cells(table, names, tuple(request.after))
+    if after is not None and len(after) != len(names):
+        raise Invalid(f"`after` needs all {len(names)} columns of the order {request.order!r} of {table.name}.")
+    if after is not None and after[: len(prefix)] != prefix:
+        raise Invalid("`after` lies outside the prefix of the scan.", do="Give the order key of a row of this scan.")
+    if request.limit is not None and (type(request.limit) is not int or request.limit < 0):
+        raise Invalid("`limit` is a whole number from 0.", path="limit")
+    return Scan(table, request.order, prefix, low, high, after, request.limit, request.reverse)
+
+
+def decoded(request: Get | Scan, answer: Answer) -> Any:
+    """Answer what a get or a scan asked for as records."""
+    decode_row = codec(request.table).decode
+    if isinstance(request, Get):
+        return None if answer is None else decode_row(answer)
+    return [decode_row(row) for row in answer]
+
+
+def root_of_request(request: Request) -> str | None:
+    """Answer the one root a request reads, or None when it crosses roots."""
+    if isinstance(request, Get):
+        return request.table.root_of_key(request.key)
+    if isinstance(request, Measure):
+        request = request.scan
+    return request.root if isinstance(request, RootRev) else request.table.root_of_prefix(request.order, request.prefix)
+
+
+def size_of(table: Table[Any], row: Row) -> int:
+    """Answer the bytes of a row's json and blob cells."""
+    return sum(bytes_of(row[i]) for i, c in enumerate(table.columns) if c.kind in ("json", "blob"))
