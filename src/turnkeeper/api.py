@@ -90,8 +90,7 @@ class Face:
 
     async def session(self, session_id: str) -> Session:
         """Answer a handle of a session's present life. Raises NotFound, or Gone when it was deleted."""
-        info = await self.lifecycle.load(session_id)
-        return Session(cast(Any, self), Ref(session_id, info.instance_id))
+        return Session(cast(Any, self), await self.lifecycle.find(session_id))
 
     async def sessions(
         self,

@@ -144,7 +144,7 @@ async def test_a_turn_that_does_not_fit_fails_alone_and_its_neighbours_land(back
 
 @pytest.mark.field("F-38")
 async def test_while_the_disk_is_full_every_session_is_told_and_later_all_go_on(backend: str, tmp_path: Path) -> None:
-    async with on_disk(tmp_path / "story.db") as (store, rule, disk):
+    async with on_disk(tmp_path / "story.db") as (store, rule, _):
         sessions = [await store.create_session(f"s{i}") for i in range(8)]
         await asyncio.gather(*(one_turn(session, "k0") for session in sessions))
         rule.no_file_above((tmp_path / "story.db-wal").stat().st_size + 100_000)
@@ -218,7 +218,7 @@ async def receipts(store: turnkeeper.Store, session: turnkeeper.Session) -> list
 
 async def test_who_is_told_that_nothing_was_written_finds_nothing_after_a_restart(backend: str, tmp_path: Path) -> None:
     """The disk stops confirming in the middle of a shared commit, then refuses everything: the commit may have reached it."""
-    async with on_disk(tmp_path / "story.db") as (store, rule, disk):
+    async with on_disk(tmp_path / "story.db") as (store, rule, _):
         sessions = [await store.create_session(f"s{i}") for i in range(8)]
         await asyncio.gather(*(one_turn(session, "k0") for session in sessions))
         syncs = 0

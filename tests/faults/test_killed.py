@@ -10,18 +10,12 @@ from contextlib import AsyncExitStack
 import pytest
 
 import turnkeeper
+from tests.faults.several import made
 from tests.faults.story import Ledger, faults_of_store
 from tests.support.workers import worker
 
 SHARED = pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 LEASE_S = 1.0
-
-
-async def made(url: str, *names: str) -> None:
-    """Make a store with these sessions."""
-    async with turnkeeper.open(url) as store:
-        for name in names:
-            await store.create_session(name)
 
 
 @SHARED

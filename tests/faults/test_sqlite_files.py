@@ -107,18 +107,20 @@ async def test_a_database_that_was_replaced_is_neither_written_nor_read_by_mista
 ) -> None:
     path = tmp_path / "story.db"
     await made(tmp_path / "other.db", "of the other")
-    async with turnkeeper.open(path) as store:
-        session = await store.create_session("cave")
-        await one_turn(session, "ours")
-        os.replace(tmp_path / "other.db", path)
-        with pytest.raises(Unavailable, match="replaced"):
-            await one_turn(session, "lost?")
-        async with AsyncExitStack() as stack:  # more readers than were open before
-            for _ in range(12):
-                with contextlib.suppress(Unavailable):
-                    view = await stack.enter_async_context(store.read_view())
-                    found = await view.scan(VERSIONS, "cave")
-                    assert all("ours" in str(version.parts) for version in found), "another database was read"
+    store = await turnkeeper.open(path)
+    session = await store.create_session("cave")
+    await one_turn(session, "ours")
+    (tmp_path / "other.db").replace(path)
+    with pytest.raises(Unavailable, match="replaced"):
+        await one_turn(session, "lost?")
+    async with AsyncExitStack() as stack:  # more readers than were open before
+        for _ in range(12):
+            with contextlib.suppress(Unavailable):
+                view = await stack.enter_async_context(store.read_view())
+                found = await view.scan(VERSIONS, "cave")
+                assert all("ours" in str(version.parts) for version in found), "another database was read"
+    with pytest.raises(Unavailable, match="replaced"):
+        await store.close()  # the session could not be given back
     with contextlib.closing(sqlite3.connect(path)) as other:
         assert other.execute("SELECT count(*) FROM versions").fetchall() == [(2,)]
 

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import Any
+from itertools import chain
 
 import pytest
 
 import turnkeeper
+from tests.faults.several import check_numbers, made, together
 from tests.faults.story import Ledger, faults_of_store
-from tests.support.workers import Worker, worker
+from tests.support.workers import worker
 from turnkeeper.errors import Fenced, SessionBusy
 from turnkeeper.records import MESSAGES, TIPS
 
 SHARED = pytest.mark.parametrize("backend", ["sqlite", "postgres"])
 LEASE_S = 1.0
-
-
-async def made(url: str, *names: str) -> None:
-    """Make a store with these sessions."""
-    async with turnkeeper.open(url) as store:
-        for name in names:
-            await store.create_session(name)
 
 
 @SHARED
@@ -97,38 +91,13 @@ async def test_a_frozen_owner_loses_its_session_when_its_lease_ends(backend: str
         assert [message.text for message in await cave.messages()] == ["second", "only this"]
 
 
-async def together(
-    stack: AsyncExitStack, part: str, url: str, sessions: list[list[str]], **options: Any
-) -> list[Worker]:
-    """Start a process for each list of sessions, and let them begin at the same time."""
-    others = [await stack.enter_async_context(worker(part, url=url, sessions=names, **options)) for names in sessions]
-    for other in others:
-        await other.expect("ready")
-    for other in others:
-        await other.tell("go")
-    return others
-
-
-async def check_numbers(url: str, landed: dict[str, int]) -> None:
-    """Check that exactly the landed turns are there, without gap."""
-    async with turnkeeper.open(url) as store:
-        for name, count in landed.items():
-            session = await store.session(name)
-            messages = await session.messages()
-            expected = [text for i in range(count) for text in (f"turn {i}", f"reply {i}")]
-            assert [message.text for message in messages] == expected
-            assert [message.position for message in messages] == list(range(2 * count))
-            assert (await session.state())["vars"].get("n", 0) == count
-            assert await session.pending() == []
-
-
 @pytest.mark.parametrize("backend", ["sqlite"])
 @pytest.mark.parametrize(("processes", "seconds"), [(2, 1.2), (4, 1.8)])
 async def test_processes_on_one_file_share_it_fairly_and_lose_nothing(
     backend: str, url: str, processes: int, seconds: float
 ) -> None:
     names = [[f"s{process}-{i}" for i in range(8)] for process in range(processes)]
-    await made(url, *sum(names, []))
+    await made(url, *chain(*names))
     async with AsyncExitStack() as stack:
         others = await together(stack, "numbers", url, names, seconds=seconds)
         told = [(await other.expect("landed"))[1] for other in others]
@@ -144,7 +113,7 @@ async def test_sixteen_tasks_with_fifty_turns_each_from_two_processes_meet_no_lo
     backend: str, url: str
 ) -> None:
     names = [[f"s{process}-{i}" for i in range(16)] for process in range(2)]
-    await made(url, *sum(names, []))
+    await made(url, *chain(*names))
     async with AsyncExitStack() as stack:
         others = await together(stack, "numbers", url, names, turns=50)
         told = [(await other.expect("landed"))[1] for other in others]
@@ -156,7 +125,7 @@ async def test_sixteen_tasks_with_fifty_turns_each_from_two_processes_meet_no_lo
 @SHARED
 async def test_two_processes_play_every_kind_of_turn_on_one_database(backend: str, url: str) -> None:
     names = [[f"s{process}-{i}" for i in range(4)] for process in range(2)]
-    await made(url, *sum(names, []))
+    await made(url, *chain(*names))
     ledger = Ledger()
     async with AsyncExitStack() as stack:
         for other in await together(stack, "play", url, names, turns=40, wait=True):

@@ -4,6 +4,7 @@
         url = fresh_schema_url(running.url)         # an empty store of its own, as many as you like
         await terminate_backends(running.url)       # cut every Turnkeeper connection
         restart(running, how="immediate")           # as after a crash; same port, same data
+    async with pooler(running.url) as url:      # the same database behind a pooler in transaction mode
 
 It listens on the loopback address and on a socket in its own temporary folder, with fsync on. Started by root it runs
 as `nobody`, because PostgreSQL refuses to run as root. It is stopped by its process id.
@@ -11,20 +12,23 @@ as `nobody`, because PostgreSQL refuses to run as root. It is stopped by its pro
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import secrets
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 START_S_MAX = 30.0
 OPTIONS = {
@@ -146,6 +150,85 @@ async def terminate_backends(url: str, *, only: str | None = None) -> int:
         only,
     )
     return len(rows)
+
+
+@asynccontextmanager
+async def pooler(url: str, connections: int = 2) -> AsyncIterator[str]:
+    """Stand between clients and the server as a pooler in transaction mode does; answer the url to connect to.
+
+    Each transaction goes to another one of a few server connections than the one before it, so whatever a client leaves
+    in a session (a named statement, a setting, a LISTEN) is not there the next time, or is there for somebody else.
+    """
+    parts = urlsplit(url)
+    assert parts.hostname is not None and parts.port is not None, "the pooler connects over TCP"
+    free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+    hello = b""
+    for _ in range(connections):
+        server_side = await asyncio.open_connection(parts.hostname, parts.port)
+        user, database = (parts.username or "postgres").encode(), parts.path.lstrip("/").encode()
+        start = (
+            struct.pack("!i", 196608) + b"user\0" + user + b"\0database\0" + database + b"\0client_encoding\0utf-8\0\0"
+        )
+        server_side[1].write(struct.pack("!i", len(start) + 4) + start)
+        hello = b""
+        while (message := await _message(server_side[0]))[:1] != b"Z":
+            hello += b"" if message[:1] == b"K" else message
+        free.put_nowait(server_side)
+    hello += b"K" + struct.pack("!iii", 12, os.getpid() % 1000 + 1_000_000_000, 7) + b"Z" + struct.pack("!i", 5) + b"I"
+    clients: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        clients.add(asyncio.current_task())  # type: ignore[arg-type]
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            await _serve_pooled(reader, writer, free, hello)
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    try:
+        yield parts._replace(netloc=f"{parts.username or 'postgres'}@127.0.0.1:{port}").geturl()
+    finally:
+        listening.close()
+        await asyncio.gather(*clients, return_exceptions=True)
+        while not free.empty():
+            writer = free.get_nowait()[1]
+            writer.close()
+            await writer.wait_closed()
+
+
+async def _message(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readexactly(5)
+    return head + await reader.readexactly(struct.unpack("!i", head[1:])[0] - 4)
+
+
+async def _serve_pooled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, free: Any, hello: bytes) -> None:
+    while True:
+        (length,) = struct.unpack("!i", await reader.readexactly(4))
+        (code,) = struct.unpack("!i", (await reader.readexactly(length - 4))[:4])
+        if code == 80877102:
+            return  # a request to cancel: not kept
+        if code != 80877103:
+            break
+        writer.write(b"N")  # no TLS here
+    writer.write(hello)
+    while (message := await _message(reader))[:1] != b"X":
+        from_server, to_server = await free.get()
+
+        async def ask(first: bytes, to_server: asyncio.StreamWriter = to_server) -> None:
+            to_server.write(first)
+            while True:
+                to_server.write(await _message(reader))
+
+        asking = asyncio.create_task(ask(message))
+        while True:
+            answer = await _message(from_server)
+            writer.write(answer)
+            if answer[:1] == b"Z" and answer[-1:] == b"I":  # the transaction is over
+                break
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+        free.put_nowait((from_server, to_server))
 
 
 def _binaries(folder: Path, user: dict[str, Any]) -> Path:

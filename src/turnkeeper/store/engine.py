@@ -147,7 +147,11 @@ class Engine:
         """Open one consistent view over several reads; it blocks nobody and is blocked by nobody."""
         self.check_usable()
         async with self.backend.read_view() as reader:
-            yield Viewing(reader)
+            view = Viewing(reader)
+            try:
+                yield view
+            finally:
+                view.live = False
 
     async def close(self) -> None:
         """Close the backend. Idempotent."""
@@ -228,6 +232,9 @@ class Viewing(Rows):
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+        self.live = True
 
     async def _rows(self, requests: Sequence[Request]) -> list[Answer]:
+        if not self.live:
+            raise Misuse("This view has ended.", do="Read inside its block, or open another view.")
         return await self._reader.read(requests)

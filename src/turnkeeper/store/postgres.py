@@ -33,7 +33,6 @@ VIEWS = 4
 STALL_S = 30.0
 """After this long a transaction that holds back the newest commit sequence is worth a line in the log."""
 _LATE_S = 0.05
-
 Landing = tuple[WriteSet, Deciding]
 Asking = tuple[Sequence[Asked], "asyncio.Future[list[Answer]]", float]
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05", "53300")
@@ -131,9 +130,8 @@ class PostgresBackend:
             await self._bring_forward(c)
             own = "SELECT proname FROM pg_proc JOIN pg_namespace AS n ON n.oid = pronamespace WHERE nspname = $1"
             there = {row[0] for row in await c.fetch(own, self.schema)}
-            for name in self._functions.texts.keys() - there:
-                await c.execute(self._functions.texts[name])
-            await c.execute(sql.POSTGRES_REPAIR)
+            missing = [text for name, text in self._functions.texts.items() if name not in there]
+            await c.execute(";\n".join([*missing, sql.POSTGRES_REPAIR]))
             if self._listen_url:  # from now on every landing tells
                 await c.execute("INSERT INTO store_meta VALUES ('notify', 'yes') ON CONFLICT DO NOTHING")
 
@@ -145,11 +143,13 @@ class PostgresBackend:
         if there & {"store_meta", "roots", "commits", *(table.name for table in plan.tables)}:
             await c.execute(use)
             marks = dict(await c.fetch("SELECT name, value FROM store_meta"))
-            if not marks.keys() >= {"version", "schema"}:
+            if not marks.get("version", "").isdecimal() or "schema" not in marks:
                 raise foreign(self.name)
             behind = plan.path(self.name, int(marks["version"]), marks["schema"], self._migrate)
+            if not behind:
+                return
             steps = [statement for version in behind for statement in plan.steps[version]["postgres"]]
-            steps += plan.marks() if behind else []
+            steps += plan.marks()
         elif not self._create:
             raise Unavailable(f"There is no store in {self.name!r}.", "Nothing was made.", "Open with create=True.")
         else:
@@ -179,8 +179,6 @@ class PostgresBackend:
         for link in [*self._free, *([self._ear] if self._ear else [])]:
             await link.close()
         self._free, self._ear = [], None
-
-    # the line in front of the connections
 
     def _soon(self) -> None:
         """Have a worker look at what waits, in the next round of the loop: what others bring in this one goes along."""

@@ -212,14 +212,19 @@ class Writer:
                 c.execute(sql.statements(table).drop, (name,))
             c.execute("DELETE FROM roots WHERE root = ?", (root,))
             yield
+        again = {t.root_of(row) for t, rows in ws.inserts.items() for row in rows} if ws.drops else set()
         for claim in ws.claims:
-            if claim.written:
+            if claim.written and (claim.root not in ws.drops or claim.root in again):
                 self._revisions.bump(c, claim.root, seq, new=not claim.expected or claim.root in ws.drops)
         for table, keys in ws.deletes.items():
             yield from self._many(sql.statements(table).delete, keys)
         for table, rows in ws.updates.items():
-            made = sql.statements(table)
-            yield from self._many(made.update, [made.update_cells(row) for row in table.stamped(rows, seq)])
+            made, rows = sql.statements(table), table.stamped(rows, seq)
+            if table.unique and not table.head:  # two rows may swap their values: neither may stand in the other's way
+                yield from self._many(made.delete, [table.key_of(row) for row in rows])
+                yield from self._many(made.insert, rows)
+            else:
+                yield from self._many(made.update, [made.update_cells(row) for row in rows])
         for table, rows in ws.inserts.items():
             cells: Sequence[tuple[Any, ...]] = table.stamped(rows, seq)
             if table.head:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from ..errors import Conflict, Duplicate, Fenced, Misuse
+from ..errors import Conflict, Duplicate, Fenced, Invalid, Misuse, Unavailable
 from ..jsonvalue import decode, same
 from ..schema import TABLE_OF, Cell, Key, Row, Table
 from .backend import Answer, Backend, Get, Landed, Lost, Measure, Request, RootRev, Scan, WriteSet
@@ -33,6 +33,7 @@ class Host(Protocol):
 
     backend: Backend
     lines: Lines
+    closed: bool
     tables: tuple[Table[Any], ...]
     heads: dict[str, Table[Any]]
 
@@ -76,6 +77,9 @@ class Transaction(Rows):
             text_cell(root, "root")
             upwards = not self._held or root > self._held[-1]
             if await lines.enter(self, root) if upwards else lines.try_enter(self, root):
+                if not self.live:  # the block ended while a task of it stood in line
+                    lines.leave(self, root)
+                    self._check_live()
                 self._held.append(root)
                 self._held.sort()
 
@@ -183,7 +187,11 @@ class Transaction(Rows):
                 overlay.rewind(mark)
                 raise _duplicate(table)
         if self._careful:
-            await self._check_unique(mark)
+            try:
+                await self._check_unique(mark)
+            except Duplicate:
+                overlay.rewind(mark)
+                raise
 
     def _encoded(self, records: Sequence[msgspec.Struct]) -> tuple[dict[Table[Any], dict[Key, Row]], set[str]]:
         """Answer the records as rows by table and key, and their roots whose revision is not known yet."""
@@ -193,7 +201,7 @@ class Transaction(Rows):
         for record in records:
             if type(record) is not kind:
                 kind, last = type(record), None
-                table = TABLE_OF[kind]
+                table = _table_of(kind)
                 encode, rows = codec(table).encode, batches.setdefault(table, {})
             row = encode(record)
             key = table.key_of(row)
@@ -212,7 +220,7 @@ class Transaction(Rows):
         `expect` is the record as it was read, or the columns the decision rests on. The only way to change a row.
         """
         self._check_live()
-        table = TABLE_OF[type(record)]
+        table = _table_of(type(record))
         row = codec(table).encode(record)
         key = table.key_of(row)
         found = await self._find(table, key)
@@ -308,6 +316,8 @@ class Transaction(Rows):
     async def land(self) -> None:
         """Send the write set to the backend (its block calls this) and wait for its fate, through any cancellation."""
         written = self.write_set()
+        if written is not None:
+            self._check_live()
         self.live = False
         if written is None:
             self.outcome = "nothing to land"
@@ -354,6 +364,8 @@ class Transaction(Rows):
                 f"This transaction has ended ({self.outcome}).",
                 do="Use a tx only inside its block; open another transaction.",
             )
+        if self._host.closed:
+            raise Unavailable(f"The store {self._host.backend.name!r} was closed.", do="Open it again.")
 
 
 def lost_error(lost: Lost) -> Exception:
@@ -373,15 +385,26 @@ def lost_error(lost: Lost) -> Exception:
     )
 
 
+def _table_of(kind: type[msgspec.Struct]) -> Table[Any]:
+    table = TABLE_OF.get(kind)
+    if table is None:
+        raise Invalid(f"{kind.__name__} is the record of no table.", do="Give a record of a declared table.")
+    return table
+
+
 def _duplicate(table: Table[Any]) -> Exception:
     return lost_error(Lost("duplicate", table.name))
 
 
 def _as_expected(table: Table[Any], row: Row, expect: msgspec.Struct | Mapping[str, Any]) -> bool:
     if isinstance(expect, msgspec.Struct):
+        if type(expect) is not table.record:
+            raise Invalid(f"{type(expect).__name__} is no record of {table.name}.", do="Expect a record of that table.")
         expected = codec(table).encode(expect)
         pairs: Iterable[tuple[int, Cell]] = enumerate(expected)
     else:
+        if unknown := expect.keys() - table.index.keys():
+            raise Invalid(f"{table.name} has no column {', '.join(sorted(unknown))}.", do="Expect its own columns.")
         pairs = [(table.index[name], codec(table).cell(name, value)) for name, value in expect.items()]
     return all(row[i] == cell or _same_json(table, i, row[i], cell) for i, cell in pairs)
 

@@ -23,7 +23,7 @@ class Halt(BaseException):
 
 
 async def _write_everything(tx: Transaction) -> None:
-    await tx.insert_many([Shelf("new"), Book("new", 1), Note("t", 1), Card("c", "1"), Book("a", 7)])
+    await tx.insert_many([Shelf("new"), Book("new", 1), Note("t", 1), Card("c", "1", "x"), Book("a", 7)])
     await tx.update(Book("a", 1, "changed", parts=[1]), expect={})
     await tx.update(Shelf("a", "attic", 5), expect={})
     await tx.delete(BOOKS, "a", 2)

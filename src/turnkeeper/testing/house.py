@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..api import PLAN, Store
+from ..ids import uuid7
 from ..schema import Table
 from ..store.backend import RootRev
 from ..store.engine import Block, Engine
@@ -107,7 +108,7 @@ class House:
     async def store(self, *, owner: str | None = None, lease_s: float = 30.0) -> Store:
         """Open a connection over Turnkeeper's own tables."""
         engine = await self.engine(PLAN)
-        store = Store(engine, engine.close, owner, lease_s)
+        store = Store(engine, engine.close, owner=owner, lease_s=lease_s, ids=uuid7)
         self._stores.append(store)
         return store
 
