@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -52,11 +53,13 @@ async def after_cut(cut: PowerCut, moment: int, number: int, folder: Path, ledge
 
 
 async def sweep(
-    trace: list[Change], ledger: Ledger, chosen: Iterable[int], folder: Path, *, honest: bool = True
+    trace: list[Change], ledger: Ledger, chosen: Iterable[int], folder: Path, *, honest: bool = True, keep: bool = True
 ) -> dict[int, list[str]]:
-    """Cut the power at many moments; answer the faults by moment."""
+    """Cut the power at many moments; answer the faults by moment. `keep=False` removes each image after its check."""
     cut, faults = PowerCut(trace, honest=honest), {}
     for number, moment in enumerate(chosen):
         if found := await after_cut(cut, moment, number, folder / str(number), ledger):
             faults[moment] = found
+        if not keep:
+            shutil.rmtree(folder / str(number))
     return faults

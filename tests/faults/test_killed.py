@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 import time
 from contextlib import AsyncExitStack
 
@@ -88,3 +90,21 @@ async def test_a_claim_belongs_to_one_process_even_when_two_have_the_same_name(b
             async with cave.turn("go on") as turn:
                 turn.reply("on")
             assert [m.text for m in await cave.messages()] == ["go on", "on"]
+
+
+@pytest.mark.parametrize("backend", ["sqlite"])
+@pytest.mark.field("F-27")
+async def test_a_child_that_outlives_a_killed_worker_does_not_keep_its_sessions(backend: str, url: str) -> None:
+    await made(url, "cave")
+    async with turnkeeper.open(url) as store:
+        cave = await store.session("cave")
+        async with worker("forked", url=url, session="cave") as other:
+            _, child = await other.expect("forked")
+            try:
+                other.kill()
+                assert await other.hear() is None
+                await cave.claim(wait_s=5)
+                async with cave.turn("go on") as turn:
+                    turn.reply("on")
+            finally:
+                os.kill(child, signal.SIGKILL)

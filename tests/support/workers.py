@@ -35,10 +35,10 @@ class Worker:
     def __init__(self, running: asyncio.subprocess.Process) -> None:
         self._running = running
 
-    async def hear(self) -> list[Any] | None:
+    async def hear(self, patience_s: float = PATIENCE_S) -> list[Any] | None:
         """Answer the next thing it says; None when it has ended."""
         assert self._running.stdout is not None
-        line = await asyncio.wait_for(self._running.stdout.readline(), PATIENCE_S)
+        line = await asyncio.wait_for(self._running.stdout.readline(), patience_s)
         return json.loads(line) if line.endswith(b"\n") else None
 
     async def hear_all(self) -> list[list[Any]]:
@@ -48,9 +48,9 @@ class Worker:
             said.append(one)
         return said
 
-    async def expect(self, kind: str) -> list[Any]:
+    async def expect(self, kind: str, patience_s: float = PATIENCE_S) -> list[Any]:
         """Answer the next thing it says, which must be of this kind."""
-        said = await self.hear()
+        said = await self.hear(patience_s)
         assert said is not None and said[0] == kind, f"expected {kind!r}, heard {said}"
         return said
 
@@ -195,6 +195,20 @@ async def attach(options: dict[str, Any]) -> None:
         await told()
 
 
+async def forked(options: dict[str, Any]) -> None:
+    """Own a session, and leave a forked child behind that knows nothing of it."""
+    async with opened(options) as store:
+        session = await store.session(options["session"])
+        await session.claim()
+        child = os.fork()
+        if not child:
+            os.close(1)
+            time.sleep(60)  # noqa: ASYNC251 - there is no loop in this child
+            os._exit(0)
+        say("forked", child)
+        await told()
+
+
 async def foreign(options: dict[str, Any]) -> None:
     """Hold SQLite's write lock as a program that knows nothing of us."""
     connection = sqlite3.connect(options["path"], isolation_level=None)
@@ -259,7 +273,7 @@ async def weak(options: dict[str, Any]) -> None:
     await open_once(options)
 
 
-PARTS = {part.__name__: part for part in (play, numbers, hold, attach, foreign, open_once, limited, weak)}
+PARTS = {part.__name__: part for part in (play, numbers, hold, attach, forked, foreign, open_once, limited, weak)}
 
 if __name__ == "__main__":
     asyncio.run(PARTS[sys.argv[1]](json.loads(sys.argv[2])))

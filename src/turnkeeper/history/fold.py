@@ -1,59 +1,46 @@
-"""The fold: deltas over a state give a state. Pure: no store, clock, file or network.
+"""The fold as the rooms above use it: over a take's state, with the declared slots. Pure: no store, clock, file or network.
 
-A state is a dict of slots; the one slot so far is ``vars``, of the strategy *fields*: a dict whose fields deltas set or
-remove by a path of one name. Values are outcomes: folding a delta twice gives what folding it once gives. A delta whose
-slot is not declared, or whose path the strategy cannot read, is skipped here; the doors refuse to write one (S-046–S-048).
+A `State` knows the slots it was made with, so that whoever holds one need not pass them on. It has an entry for each
+slot that was written, and always one for `vars`; any other declared slot answers its default. See `slots/`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import Invalid
-from ..records import Delta
+from .slots import BUILT_IN, doors, folding
+from .slots.deltas import Change
+from .slots.folding import State
+from .slots.lookup import Registry
+
+__all__ = ["VARS", "State", "changed_slots", "check_path", "empty", "fold", "state_of"]
 
 VARS = "vars"
-SLOTS = (VARS,)
-
-State = dict[str, Any]
 
 
-def empty() -> State:
+def empty(slots: Registry = BUILT_IN) -> State:
     """Answer the state before anything happened."""
-    return {VARS: {}}
+    state = State({VARS: {}})
+    state.slots = slots
+    return state
 
 
-def fold(state: State, deltas: Iterable[Delta]) -> State:
+def state_of(held: Mapping[str, Any], slots: Registry = BUILT_IN) -> State:
+    """Answer the state that a base or a cache holds; slots that are not declared, or shared, are left out of it."""
+    return folding.state_of({VARS: {}, **held}, slots)
+
+
+def fold(state: State, deltas: Iterable[Change]) -> State:
     """Answer the state after `deltas`, leaving the given one as it was. Costs what the touched slots hold."""
-    after = dict(state)
-    copied: set[str] = set()
-    for delta in deltas:
-        if delta.slot not in SLOTS or not _readable(delta.path):
-            continue
-        if delta.slot not in copied:
-            copied.add(delta.slot)
-            after[delta.slot] = dict(after.get(delta.slot) or {})
-        fields, (name,) = after[delta.slot], delta.path
-        if delta.removed:
-            fields.pop(name, None)
-        else:
-            fields[name] = delta.value
-    return after
+    return folding.fold(state, deltas, state.slots)
 
 
-def changed_slots(deltas: Iterable[Delta]) -> set[str]:
-    """Answer the slots that deltas touch."""
-    return {delta.slot for delta in deltas if delta.slot in SLOTS}
+def changed_slots(deltas: Iterable[Change], slots: Registry = BUILT_IN) -> set[str]:
+    """Answer the slots of a take's state that deltas touch."""
+    return {slot_id for slot_id in {delta.slot for delta in deltas} if slots.scene_slot(slot_id) is not None}
 
 
-def check_path(slot: str, path: Sequence[Any]) -> None:
+def check_path(slot_id: str, path: Sequence[Any], slots: Registry = BUILT_IN) -> None:
     """Refuse an undeclared slot, or a path foreign to its strategy. Raises Invalid."""
-    if slot not in SLOTS:
-        raise Invalid(f"There is no slot {slot!r}.", do=f"The slots are {', '.join(SLOTS)}.", slot=slot)
-    if not _readable(path):
-        raise Invalid(f"A path in the slot {slot!r} is one name.", do="Give a path of one text.", slot=slot)
-
-
-def _readable(path: Sequence[Any]) -> bool:
-    return len(path) == 1 and isinstance(path[0], str)
+    doors.check_path(slot_id, path, slots)

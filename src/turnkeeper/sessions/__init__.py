@@ -15,7 +15,6 @@ class Sessions(Room):
     delete = write(lifecycle.delete)
     rename = write(lifecycle.rename)
     find = read(lifecycle.find)
-    find = read(lifecycle.find)
     load = read(lifecycle.load)
     listing = read(lifecycle.listing, one_view=True)
     append_event = write(events.append_event)

@@ -99,12 +99,6 @@ async def rename(tx: Transaction, who: Who, title: str | None) -> None:
     await tx.update(replace(header, title=title, updated_at=await tx.now()), expect={})
 
 
-async def find(rows: Rows, who: Who) -> Ref:
-    """Answer which life of a session is the present one. Raises NotFound or Gone."""
-    head, _ = await look_up(rows, who)
-    return Ref(head.session_id, head.instance_id)
-
-
 async def find(rows: Rows, session_id: str) -> Ref:
     """Answer which life of a session is the present one. Raises NotFound, or Gone."""
     head, _ = await look_up(rows, session_id)

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from ..clock import Clock
+from ..clock import SECOND_US, Clock
 from ..errors import Invalid, OutcomeUnknown, TurnkeeperError, Unavailable
 from ..limits import GROUP_ROWS, GROUP_SETS, SCAN_INLINE_ROWS
 from . import sql
@@ -24,15 +24,14 @@ from .backend import Answer, Deciding, Get, Lost, Reader, Scan, Verdict, WriteSe
 from .migrations import Plan, foreign
 from .owners import OpenOwners
 from .postgres_functions import Functions
-from .postgres_wire import NEWEST, NOW, Asked, Wire
+from .postgres_wire import NEWEST, Asked, Wire
 
 PATIENCE_S = 4.0
-"""How long a call goes on trying to connect, or waits for its turn to open a view."""
+"""How long a call goes on trying to connect, or waits for its turn to open one of `VIEWS` read views."""
 VIEWS = 4
-"""Read views open at once, each on a connection of its own."""
-STALL_S = 30.0
-"""After this long a transaction that holds back the newest commit sequence is worth a line in the log."""
-_LATE_S = 0.05
+_STALL_S = 30.0  # a transaction that holds back the newest commit sequence for longer is worth a line in the log
+_FRESH_S = 0.05  # for so long what the last read said of the server's clock is good enough
+_LATE_S = 0.05  # a read that has waited for so long is late
 Landing = tuple[WriteSet, Deciding]
 Asking = tuple[Sequence[Asked], "asyncio.Future[list[Answer]]", float]
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05", "53300")
@@ -45,20 +44,20 @@ _REASONS = {
 class _Link:
     """One connection. Statements have names only where no pooler stands between, which the server's process id shows."""
 
-    def __init__(self, connection: Any) -> None:
-        self.c, self._named, self._direct = connection, dict[str, Any](), False
+    def __init__(self, connection: Any, direct: bool) -> None:
+        self.c, self._direct, self._named = connection, direct, dict[str, Any]()
 
     @classmethod
     async def to(cls, url: str) -> _Link:
         try:
             import asyncpg
         except ImportError as e:
-            do = "Install turnkeeper[postgres]."
-            raise Unavailable("PostgreSQL needs the driver asyncpg.", "Nothing was opened.", do) from e
+            raise Unavailable(
+                "PostgreSQL needs asyncpg.", "Nothing was opened.", "Install turnkeeper[postgres]."
+            ) from e
         settings = {"application_name": "turnkeeper"}
-        link = cls(await asyncpg.connect(url, timeout=10, statement_cache_size=0, server_settings=settings))
-        link._direct = await link.c.fetchval("SELECT pg_backend_pid()") == link.c.get_server_pid()
-        return link
+        c = await asyncpg.connect(url, timeout=10, statement_cache_size=0, server_settings=settings)
+        return cls(c, await c.fetchval("SELECT pg_backend_pid()") == c.get_server_pid())
 
     async def run(self, statement: str, *arguments: Any) -> list[Any]:
         if not self._direct:
@@ -104,6 +103,7 @@ class PostgresBackend:
         self._landed = asyncio.Event()
         self._ear: _Link | None = None
         self._behind_since: float | None = None
+        self._server_us, self._heard_at = 0, -_FRESH_S  # the server's clock
         self.owners = OpenOwners(of_others=None)  # whether another process lives, only its leases tell
         self.round_trips = 0
 
@@ -289,6 +289,9 @@ class PostgresBackend:
 
     async def _sorted(self, requests: Sequence[Asked], rows: list[Any]) -> list[Answer]:
         parts: list[list[Any]] = [[] for _ in requests]
+        server_us, self._heard_at = int(rows.pop()[1][0]), self._loop.time()
+        if not 0 < self._server_us - server_us < SECOND_US:  # answers of two connections may come in the other order
+            self._server_us = server_us
         for count, (n, cells) in enumerate(rows, 1):
             parts[n].append(cells)
             if not count % SCAN_INLINE_ROWS:
@@ -355,18 +358,20 @@ class PostgresBackend:
         """Say which of a set's rows was there already: a key, or else a value that stands once."""
         new = ((t, row) for t, rows in ws.inserts.items() for row in rows if t.root_of(row) not in ws.drops)
         wanted = [Get(table, table.key_of(row)) for table, row in new]
-        rows = await self._call(self._functions.read, self._wire.requests(wanted))
-        if not rows:
-            return Lost("unique", error.table_name)
-        return Lost("duplicate", wanted[min(row[0] for row in rows)].table.name)
+        *rows, _ = await self._call(self._functions.read, self._wire.requests(wanted))
+        return Lost("duplicate", wanted[rows[0][0]].table.name) if rows else Lost("unique", error.table_name)
 
     def _tell(self, *_: Any) -> None:
         self._landed.set()
         self._landed = asyncio.Event()
 
     async def now(self) -> int:
-        """Read the server's clock, which all machines share (or the one the store was opened with)."""
-        return self._clock() if self._clock else int((await self.read([NOW]))[0])
+        """Read the server's clock, which all machines share. Every read brings it along: a fresh one is not asked again."""
+        if self._clock:
+            return self._clock()
+        if self._loop.time() - self._heard_at > _FRESH_S:
+            await self.read([])
+        return self._server_us
 
     async def watch(self, after: int, timeout_s: float) -> int:
         """Wait for a landing; answer a sequence below which nothing can land any more, so that no late one is skipped."""
@@ -378,20 +383,18 @@ class PostgresBackend:
             left = ends - self._loop.time()
             if min(newest, settled) > after or left <= 0:
                 return int(min(newest, settled))
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(min(pause, left)):
                     await landed.wait()
-                pause = 0.005
-            except TimeoutError:
-                pause = min(pause * 1.5, 5.0 if heard and newest <= after else 0.25)
+                    pause = 0.0
+            pause = min(pause * 1.5 + 0.002, 5.0 if heard and newest <= after else 0.25)
 
     def _look_behind(self, behind: bool) -> None:
         """Say so when an old transaction anywhere in the cluster keeps what has landed from being answered."""
         now = self._loop.time()
         since = self._behind_since if behind and self._behind_since is not None else now
-        if now - since > STALL_S:
-            log = logging.getLogger("turnkeeper.store")
-            log.warning("an old transaction in the cluster of %s holds back events for over %d s", self.name, STALL_S)
+        if now - since > _STALL_S:
+            logging.getLogger("turnkeeper.store").warning("an old transaction holds back the events of %s", self.name)
             since = now
         self._behind_since = since if behind else None
 

@@ -1,6 +1,7 @@
 """The two functions every PostgreSQL store works through, generated as text from the table declarations (ADR 3).
 
-`land(head, parts)` checks and writes a group of write sets; `read(requests)` answers requests from one snapshot. Their
+`land(head, parts)` checks and writes a group of write sets; `read(requests)` answers requests from one snapshot, and
+what time it is. Their
 names hold a digest of their text, so builds with other tables or another generator work side by side. Each statement in
 them is constant: PostgreSQL plans it once a connection, for index access, and nothing depends on the state of a session.
 """
@@ -27,7 +28,7 @@ _HOLDS = f"{_SET} <> ALL (o_lost)"
 _SEQ = f"o_first + {_SET}"
 
 Shape = tuple[Any, ...]
-"""A request without its values: `("now",)`, `("newest",)`, `("root", place)`, `("measure", table, order, equal)`,
+"""A request without its values: `("newest",)`, `("root", place)`, `("measure", table, order, equal)`,
 `("scan", table, order, equal, reverse, after)`. A get is the scan of a whole key."""
 
 
@@ -68,7 +69,7 @@ class Functions:
     # reading
 
     def _shapes(self) -> list[Shape]:
-        shapes: list[Shape] = [("now",), ("newest",), *(("root", place) for place in range(len(self.heads)))]
+        shapes: list[Shape] = [("newest",), *(("root", place) for place in range(len(self.heads)))]
         for table in self.tables:
             for order, columns in table.orders.items():
                 for equal in range(len(columns) + 1):
@@ -82,8 +83,6 @@ class Functions:
 
     def _answer(self, shape: Shape) -> str:
         what, *of = shape
-        if what == "now":
-            return f"SELECT v_n, ARRAY[({_NOW})::text]"
         if what == "newest":
             base = f"(SELECT m.value::int8 FROM {self._in('store_meta')} AS m WHERE m.name = 'seq_base')"
             ends = f"{base} + {sql.STRIDE} * pg_snapshot_xmin(pg_current_snapshot())::text::int8 - 1"
@@ -102,6 +101,7 @@ FOR v_n IN 0 .. jsonb_array_length(v_requests) - 1 LOOP
 r := v_requests -> v_n; v_shape := (r ->> 0)::int4;
 {_choose("v_shape", [f"RETURN QUERY {answer};" for answer in answers])}
 END LOOP;
+RETURN QUERY SELECT -1, ARRAY[({_NOW})::text];
 END $tk$"""
 
     # landing

@@ -20,8 +20,8 @@ CALL_BYTES = 900 * 1024 * 1024
 """What one landing may weigh: PostgreSQL takes a message of 1 GB."""
 BUCKETS = 1024
 """Roots that come into being are locked by the remainder of a hash: any number of them needs at most so many locks."""
-NOW, NEWEST = [0], [1]
-"""Two more requests: the server's clock; the newest commit sequence and the one below which nothing can land any more."""
+NEWEST = [0]
+"""One more request: the newest commit sequence, and the one below which nothing can land any more."""
 
 Asked = Request | list[int]
 _encode = msgspec.json.Encoder().encode
@@ -62,7 +62,9 @@ class Wire:
         low, high = (_sent(table, names[equal : equal + 1] or names, (cell,))[0] for cell in (scan.low, scan.high))
         if isinstance(request, Measure):
             return [self._numbers["measure", table, order, equal], None, low, high, *_sent(table, names, scan.prefix)]
-        way = (scan.reverse, after is not None) if equal < len(names) else (False, False)
+        way = (scan.reverse, after is not None)
+        if equal == len(names):  # the prefix names one row: nothing comes after it
+            way, limit = (False, False), limit if after is None else 0
         cells = scan.prefix if after is None else (*scan.prefix, *after[equal:])
         return [self._numbers["scan", table, order, equal, *way], limit, low, high, *_sent(table, names, cells)]
 
@@ -71,9 +73,6 @@ class Wire:
         if isinstance(request, Get):
             return _reader(request.table)(rows[0]) if rows else None
         if isinstance(request, Scan):
-            one = len(request.prefix) == len(request.table.orders[request.order])
-            if one and (request.after or request.limit == 0):
-                return []  # nothing comes after the one row that the prefix names
             return list(map(_reader(request.table), rows))
         numbers = tuple(int(cell or 0) for cell in rows[0]) if rows else (0,)
         return numbers if len(numbers) > 1 else numbers[0]

@@ -216,8 +216,9 @@ class JsonStatements:
             values = [from_json(self.table, c, f"r ->> {4 + equal + i}") for i, c in enumerate(rest)]
             terms.append(f"({', '.join(columns)}) {'<' if reverse else '>'} ({', '.join(values)})")
         cells = ", ".join(_TO_TEXT.get(c.kind, "{}").format(f"t.{q(c.name)}") for c in self.table.columns)
-        by = f" ORDER BY {', '.join(c + ' DESC' * reverse for c in columns)} LIMIT (r ->> 1)::int8" if columns else ""
-        return f"SELECT v_n, ARRAY[{cells}]::text[] FROM {self.name} AS t WHERE {' AND '.join(terms)}{by}"
+        by = f" ORDER BY {', '.join(c + ' DESC' * reverse for c in columns)}" if columns else ""
+        where = f"{' AND '.join(terms)}{by} LIMIT (r ->> 1)::int8"
+        return f"SELECT v_n, ARRAY[{cells}]::text[] FROM {self.name} AS t WHERE {where}"
 
     def _values(self, seq: str) -> dict[str, str]:
         values = {c: from_json(self.table, c, f"e.r ->> {i}") for i, c in enumerate(self.table.names, 1)}

@@ -22,7 +22,7 @@ from ..errors import Unavailable
 from ..limits import SCAN_INLINE_ROWS
 from . import sql
 from .backend import Answer, Deciding, Get, Measure, Reader, Request, RootRev, WriteSet
-from .migrations import APPLICATION_ID, Plan, foreign
+from .migrations import APPLICATION_ID, Plan
 from .sqlite_file import Revisions, Worker, connect, translated
 from .sqlite_writer import Writer
 from .turnstile import Turnstile
@@ -78,7 +78,7 @@ class SQLiteBackend:
 
     def _prepare(self) -> None:
         if self.path.exists():  # what is not ours is only looked at, and nothing is made beside it
-            self._connect_checked(create=False).close()
+            self._connect().close()
         try:
             self.owners = self._locks = locks = Turnstile(self.path)
         except OSError as e:
@@ -86,7 +86,7 @@ class SQLiteBackend:
             raise Unavailable(why, "No file was made.", "Choose another folder, or mend its rights.") from e
         locks.take()
         try:
-            c = self._connect_checked(create=self._create)
+            c = self._connection = self._connect(create=self._create)
             if c.pragma("journal_mode", "WAL") != "wal":
                 raise Unavailable(f"{self.name!r} is on a file system without WAL.", do="Keep it on a local disk.")
             c.execute("BEGIN IMMEDIATE")
@@ -103,28 +103,17 @@ class SQLiteBackend:
     def _bring_forward(self, c: apsw.Connection, *, new: bool) -> None:
         plan = self._plan
         if new:
-            made = (statement for table in plan.tables for statement in sql.create(table, "sqlite"))
-            steps = [f"PRAGMA application_id = {APPLICATION_ID}", *sql.SQLITE_OWN, *made]
+            steps = [f"PRAGMA application_id = {APPLICATION_ID}", *plan.whole("sqlite")]
         else:
             found = dict(c.execute("SELECT name, value FROM store_meta"))
             behind = plan.path(self.name, int(found["version"]), found["schema"], self._migrate)
             steps = [statement for version in behind for statement in plan.steps[version]["sqlite"]]
-            if not behind:
-                return
-        for statement in steps:
+            steps += plan.marks() if behind else []
+        for statement in [*steps, f"PRAGMA user_version = {plan.version}"] if steps else []:
             c.execute(statement)
-        c.execute("PRAGMA user_version = " + str(plan.version))
-        marks = {"version": str(plan.version), "schema": plan.digest}
-        c.executemany("INSERT OR REPLACE INTO store_meta VALUES (?, ?)", list(marks.items()))
 
     def _connect(self, *, create: bool = False) -> apsw.Connection:
         return connect(self.path, durability=self._durability, vfs=self._vfs, create=create)
-
-    def _connect_checked(self, *, create: bool) -> apsw.Connection:
-        c = self._connection = self._connect(create=create)
-        if c.pragma("application_id") != APPLICATION_ID and c.pragma("schema_version"):
-            raise foreign(self.name)
-        return c
 
     async def close(self) -> None:
         """Wait for what is queued, then close every connection and end the thread. Idempotent."""

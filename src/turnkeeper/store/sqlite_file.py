@@ -14,19 +14,22 @@ import apsw
 from ..errors import Damaged, OutcomeUnknown, Unavailable
 from ..schema import Table
 from . import sql
-from .migrations import foreign
+from .migrations import APPLICATION_ID, foreign
 
 FOREIGN_LOCK_MS = 10_000
 """How long a write waits, in its thread, for a program that does not know our lock."""
 
 
 def connect(path: Path, *, durability: str, vfs: str | None, create: bool = False) -> apsw.Connection:
-    """Open a connection to the file. Raises apsw.Error."""
+    """Open a connection to the file. Raises apsw.Error, and IncompatibleStore for a database of another program."""
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     connection = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=400)
     connection.set_busy_timeout(FOREIGN_LOCK_MS)
     connection.pragma("synchronous", "FULL" if durability == "full" else "NORMAL")
     connection.pragma("cache_size", -16_000)
+    if connection.pragma("application_id") != APPLICATION_ID and connection.pragma("schema_version"):
+        connection.close()
+        raise foreign(str(path))
     return connection
 
 
@@ -74,15 +77,16 @@ class Worker:
 
     def start(self, call: Callable[[], None], tell: Callable[[BaseException | None], None]) -> None:
         """Run `call` in the thread, then `tell(its error or None)` on the loop."""
-        self._jobs.put(lambda: self._report(call, tell))
 
-    def _report(self, call: Callable[[], None], tell: Callable[[BaseException | None], None]) -> None:
-        error: BaseException | None = None
-        try:
-            call()
-        except BaseException as e:  # handed to the loop
-            error = e
-        self._loop.call_soon_threadsafe(tell, error)
+        def job() -> None:
+            error: BaseException | None = None
+            try:
+                call()
+            except BaseException as e:  # handed to the loop
+                error = e
+            self._loop.call_soon_threadsafe(tell, error)
+
+        self._jobs.put(job)
 
     async def run(self, call: Callable[[], None]) -> None:
         """Run `call` in the thread and wait for it; a cancelled waiter leaves it running to its end."""

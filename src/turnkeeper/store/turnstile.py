@@ -11,6 +11,9 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from weakref import WeakSet
+
+_open_here: WeakSet[Turnstile] = WeakSet()
 
 
 class Turnstile:
@@ -22,6 +25,7 @@ class Turnstile:
         self._gate = _open(self._folder / "gate")
         self._turn = _open(self._folder / "turn")
         self._owned: dict[str, int] = {}
+        _open_here.add(self)
 
     def try_take(self) -> bool:
         """Take the lock if nobody has it and nobody waits; never blocks."""
@@ -76,12 +80,28 @@ class Turnstile:
         finally:
             os.close(handle)
 
+    def forget(self) -> None:
+        """Let go in a forked child: locks are shared with it, and it would keep them beyond its parent's end."""
+        for handle in (self._gate, self._turn, *self._owned.values()):
+            os.close(handle)
+        self._gate = self._turn = -1
+        self._owned.clear()
+
     def close(self) -> None:
         """Let go of everything."""
+        _open_here.discard(self)
         for owner_id in list(self._owned):
             self.release(owner_id)
         os.close(self._gate)
         os.close(self._turn)
+
+
+def _forget_all() -> None:
+    for turnstile in list(_open_here):
+        turnstile.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _open(path: Path) -> int:

@@ -168,7 +168,7 @@ class Sessions:
                 lambda: store.history.set_branch_base("cave", {"vars": {}}),
             ):
                 with pytest.raises(RootStoreWriteInTransactionError):
-                    await soon(attempt())  # type: ignore[no-untyped-call]
+                    await soon(attempt())
             await tx.records.put("cave", "notes", "own", 1)
             assert await cave.messages() == []
         assert [record.key for record in await store.records.list("cave", "notes")] == ["own"]
@@ -295,7 +295,7 @@ class Sessions:
             lambda: cave.take_turn(_say("x"), "x"),
         ):
             with pytest.raises(TurnkeeperError, match="closed"):
-                await soon(attempt())  # type: ignore[no-untyped-call]
+                await soon(attempt())
         with pytest.raises(TurnkeeperError, match="closed"):
             store.transaction()
 

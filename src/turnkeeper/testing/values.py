@@ -102,7 +102,7 @@ class Values:
 
     async def test_json_keeps_what_looks_like_json_or_sql(self, house: House) -> None:
         """Text is never read as anything else."""
-        value = ['{"a": 1}', "null", "'; DROP TABLE notes; --", "%s $1 ? :x", "\\u0000", "\\x00"]
+        value = ['{"a": 1}', "null", "'; -- ", "%s $1 ? :x", "\\u0000", "\\x00"]
         assert await _kept(house, value) == value
 
     async def test_a_json_null_in_a_column_without_null_is_kept(self, house: House) -> None:
@@ -202,9 +202,7 @@ class Values:
     async def test_an_update_keeps_values_as_exactly_as_an_insert(self, house: House) -> None:
         """The other way into a row."""
         waist = await house.library("a", books=[1])
-        changed = Book(
-            "a", 1, "\uffff", 0.1, b"\x00", True, ["\ud800", -0.0, "\x00"], "\ud83d\ude00", -(2**63), 5e-324
-        )
+        changed = Book("a", 1, "\uffff", 0.1, b"\x00", True, ["\ud800", -0.0, "\x00"], "\ud83d\ude00", -(2**63), 5e-324)
         async with waist.transaction() as tx:
             assert await tx.update(changed, expect={})
         found = await waist.get(BOOKS, "a", 1)
