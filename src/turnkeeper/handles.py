@@ -76,6 +76,14 @@ class Line:
         """Show an alternative by its number, at a position or at the last reply; the state follows."""
         await self._history.choose(self._ref, number, position, take=self._take)
 
+    async def cut(self, *positions: int) -> None:
+        """Hide messages; what they set is taken back. Reversible."""
+        await self._history.cut_messages(self._ref, list(positions), take=self._take)
+
+    async def restore(self, *positions: int) -> None:
+        """Show cut messages again."""
+        await self._history.restore_cut(self._ref, list(positions), take=self._take)
+
     def append(self, role: str, content: Content, **more: Any) -> Awaitable[int]:
         """Add one message outside any turn; answer its position. It merges at the end, whoever else wrote meanwhile."""
         return self._append(message(role, content, **more))
@@ -132,6 +140,10 @@ class TakeHandle(Line):
         """Make this the take that the session shows."""
         await self._history.select_take(self._ref, self.take)
 
+    async def delete(self) -> None:
+        """Hide this take; `session.undo()` or `store.history.restore_take` brings it back."""
+        await self._history.delete_take(self._ref, self.take)
+
     def __repr__(self) -> str:
         return f"<Take {self.take} of {self.session_id}>"
 
@@ -149,6 +161,14 @@ class Session(Line):
     def take(self, number: int) -> TakeHandle:
         """Answer a handle of one take."""
         return TakeHandle(self._scope, self._ref, number)
+
+    async def undo(self) -> bool:
+        """Take back the newest change of what is shown; False when there is none left."""
+        return await self._history.undo(self._ref)
+
+    async def redo(self) -> bool:
+        """Do again what was undone last; False when there is nothing."""
+        return await self._history.redo(self._ref)
 
     async def takes(self) -> list[Take]:
         """Answer its live takes by number."""

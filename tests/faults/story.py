@@ -109,7 +109,10 @@ async def play_session(session: Session, ledger: Ledger, turns: int, seed: int, 
         elif kind < 0.25:
             forked = await ledger.fork(line)
             await ledger.play(forked, key)
-            line = forked if kind < 0.22 else session
+            if kind < 0.22:
+                line, replied = forked, True
+            else:
+                line, replied = session, replied and line is session
         else:
             await ledger.play(line, key, tools=kind < 0.35)
             replied = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -55,7 +56,11 @@ async def readings(store: Any, session_id: str) -> dict[str, Any]:
 
 
 async def fill(store: Any, session_id: str = "cave") -> Any:
-    """Make a session with something of everything, and answer its handle."""
+    """Make a session with something of everything, in a context of its own, and answer its handle."""
+    return await asyncio.create_task(_fill(store, session_id))
+
+
+async def _fill(store: Any, session_id: str) -> Any:
     session = await store.create_session(session_id, title="The cellar", labels={"k": "v"}, metadata={"m": 1})
 
     async def play(turn: Any) -> None:

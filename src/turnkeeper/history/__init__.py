@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..kit.rooms import Room, read, write
-from . import alternatives, appending, base, choosing, forking, reading, state
+from . import alternatives, appending, base, choosing, cutting, forking, line, reading, state
 
 __all__ = ["History"]
 
@@ -16,6 +16,14 @@ class History(Room):
     select_swipe = write(choosing.select_swipe)
     select_take = write(choosing.select_take)
     fork = write(forking.fork)
+    cut_messages = write(cutting.cut_messages)
+    restore_cut = write(cutting.restore_cut)
+    cut_swipe = write(cutting.cut_swipe)
+    restore_swipe = write(cutting.restore_swipe)
+    delete_take = write(cutting.delete_take)
+    restore_take = write(cutting.restore_take)
+    undo = write(line.undo)
+    redo = write(line.redo)
     set_branch_base = write(base.set_branch_base)
     scene_state = read(state.scene_state)
     scene_state_before = read(state.scene_state_before)

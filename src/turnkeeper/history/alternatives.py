@@ -71,6 +71,8 @@ async def _alternatives(
     found: list[Alternative] = []
     for row, message in zip(family, messages, strict=True):
         for index, version in enumerate(versions_of(message) if message is not None and not message.cut else ()):
+            if message is not None and version in (message.cut_versions or ()):
+                continue
             shown = row is current and message is not None and version == message.version
             found.append(Alternative(len(found), row.take, position, index, shown))
     if not found:

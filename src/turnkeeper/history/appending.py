@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -15,16 +14,9 @@ from ..records import Delta, Keyframe, Message, Session, Take, Tip, Version
 from ..store.transaction import Transaction
 from .content import NewMessage
 from .fold import State, changed_slots, fold
+from .line import Change, keep
+from .slots import NewDelta
 from .state import from_tips, take_and, write_tips
-
-
-class NewDelta(msgspec.Struct, frozen=True):
-    """A change of state to be written: a value at a path of a slot, or its removal."""
-
-    slot: str
-    path: list[str]
-    value: Any = None
-    removed: bool = False
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -34,6 +26,7 @@ class Appended(msgspec.Struct, frozen=True):
     take: Take
     positions: list[int]
     versions: list[int]
+    changes: list[Change]  # of what is shown
 
 
 async def append_messages(
@@ -45,10 +38,19 @@ async def append_messages(
     """
     head, _ = await enter(tx, who)
     row, tips = await take_and(tx, head.session_id, head.active_take if take is None else take)
-    added = await append(tx, head, row, tips, messages, [], turn=None, now=await tx.now())
-    await tx.update(added.take, expect={"cursor": row.cursor})
-    await tx.update(replace(added.head, last_activity_at=await tx.now()), expect={"run_epoch": head.run_epoch})
+    now = await tx.now()
+    added = await append(tx, head, row, tips, messages, [], turn=None, now=now)
+    if messages:
+        await write_added(tx, added, "history.appended", now)
     return added.positions
+
+
+async def write_added(tx: Transaction, added: Appended, kind: str, now: int) -> None:
+    """Write the take, the session's head and the event of what was added outside a turn."""
+    await tx.update(added.take, expect={})
+    kept = keep(added.head, kind, {"take": added.take.take, "positions": added.positions}, added.changes, now)
+    await tx.insert_many(kept.rows)
+    await tx.update(replace(kept.head, last_activity_at=now), expect={})
 
 
 async def append(
@@ -74,14 +76,12 @@ async def append(
         Message(session_id, take.take, first + i, v.version, m.role, False, turn, v.created_at, None, m.head())
         for i, (m, v) in enumerate(zip(messages, made, strict=True))
     ]
-    written = [
-        Delta(session_id, made[-1].version, i, d.slot, d.removed, now, d.path, d.value) for i, d in enumerate(deltas)
-    ]
+    written = delta_rows(session_id, made[-1].version, deltas, now) if deltas else []
     await tx.insert_many([*made, *rows, *written])
     before = from_tips(tips)
     after = fold(before, written)
     if written:
-        await write_tips(tx, take, after, changed_slots(written), rows[-1].position)
+        await write_tips(tx, take, after, changed_slots(written, after.slots), rows[-1].position)
     await tx.insert_many(_keyframes(take, rows, before, after))
     shown = take.shown_count + len(rows)
     moved = replace(take, cursor=first + len(rows), shown_count=shown, revision=take.revision + 1)
@@ -91,7 +91,16 @@ async def append(
         moved,
         [row.position for row in rows],
         [v.version for v in made],
+        [Change("cut", take.take, first, True, False, first + len(rows) - 1)] if rows else [],
     )
+
+
+def delta_rows(session_id: str, version: int, deltas: Sequence[NewDelta], now: int) -> list[Delta]:
+    """Answer the rows of a version's deltas, in the order of writing."""
+    return [
+        Delta(session_id, version, i, d.slot, d.removed, now, d.path, None if d.removed else d.value)
+        for i, d in enumerate(deltas)
+    ]
 
 
 def _keyframes(take: Take, rows: Sequence[Message], before: State, after: State) -> list[Keyframe]:
@@ -100,5 +109,5 @@ def _keyframes(take: Take, rows: Sequence[Message], before: State, after: State)
         count = take.shown_count + i + 1
         if not count % KEYFRAME_EVERY:
             state = after if i == len(rows) - 1 else before
-            frames.append(Keyframe(take.session_id, take.take, row.position, count, state))
+            frames.append(Keyframe(take.session_id, take.take, row.position, count, dict(state)))
     return frames

@@ -5,28 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import Invalid, TooLarge
-from ..jsonvalue import check, encode
+from ..errors import TooLarge
+from ..jsonvalue import encode
 from ..kit.fenced import Who, enter
 from ..limits import BASE_BYTES
 from ..records import BASES, Base
 from ..store.transaction import Transaction
-from .fold import SLOTS
+from .slots import BUILT_IN, check_state
 from .state import rebuild, take_and
 
 
 async def set_branch_base(tx: Transaction, who: Who, base: Mapping[str, Any], *, take: int | None = None) -> None:
     """Set the state of some slots before a take's first message, and rebuild the take from there (S-074).
 
-    `base` maps slots to whole states. Raises Invalid for an undeclared slot or a state of the wrong kind, TooLarge above
-    `limits.BASE_BYTES`, NotFound for an unknown take.
+    `base` maps slots to whole states. Raises Invalid for an undeclared slot or a state that does not fit it, NotAllowed
+    for a slot that takes nothing from an import, TooLarge above `limits.BASE_BYTES`, NotFound for an unknown take.
     """
     for slot, state in base.items():
-        if slot not in SLOTS:
-            raise Invalid(f"There is no slot {slot!r}.", do=f"The slots are {', '.join(SLOTS)}.", slot=slot)
-        if not isinstance(state, dict):
-            raise Invalid(f"The state of the slot {slot!r} is a dict of fields.", do="Give a dict.", slot=slot)
-    check(dict(base), "base")
+        check_state(slot, state, "import", BUILT_IN)
     size = len(encode(dict(base)).encode())
     if size > BASE_BYTES:
         raise TooLarge(

@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from ..errors import Invalid, NotFound
 from ..jsonvalue import same
 from ..kit.fenced import Who, enter
-from ..records import Delta, Message, Session, Take, Version
+from ..records import Message, Session, Take, Version
 from ..store.transaction import Transaction
-from .appending import Appended, NewDelta
+from .appending import Appended, delta_rows, write_added
 from .content import NewMessage
+from .line import Change, change_line
+from .slots import NewDelta
 from .state import find_message, rebuild, take_and
 
 
@@ -30,8 +32,7 @@ async def add_version(tx: Transaction, who: Who, position: int, content: NewMess
     row, _ = await take_and(tx, head.session_id, head.active_take if take is None else take)
     now = await tx.now()
     added = await put_version(tx, head, row, position, content, [], now=now)
-    await tx.update(added.take, expect={"revision": row.revision})
-    await tx.update(replace(added.head, last_activity_at=now), expect={"run_epoch": head.run_epoch})
+    await write_added(tx, added, "history.version_added", now)
     return len(versions_of(await find_message(tx, added.take, position))) - 1
 
 
@@ -51,13 +52,12 @@ async def put_version(
     number = head.next_version
     created_at = now if content.created_at is None else content.created_at
     await tx.insert(Version(head.session_id, number, created_at, content.parts, content.meta, content.extra))
-    await tx.insert_many(
-        [Delta(head.session_id, number, i, d.slot, d.removed, now, d.path, d.value) for i, d in enumerate(deltas)]
-    )
+    await tx.insert_many(delta_rows(head.session_id, number, deltas, now))
     shown = replace(message, version=number, versions=[*versions_of(message), number])
     await tx.update(shown, expect={"version": message.version})
     moved = await rebuild(tx, take, position)
-    return Appended(replace(_line_moved(head, take), next_version=number + 1), moved, [position], [number])
+    change = Change("shown", take.take, position, message.version, number)
+    return Appended(replace(_line_moved(head, take), next_version=number + 1), moved, [position], [number], [change])
 
 
 def _check_kind(message: Message, content: NewMessage) -> None:
@@ -93,11 +93,14 @@ async def select_swipe(tx: Transaction, who: Who, position: int, index: int, *, 
             kind="version",
             id=index,
         )
-    if message.version == numbers[index]:
-        return
-    await tx.update(replace(message, version=numbers[index]), expect={"version": message.version})
-    await tx.update(await rebuild(tx, row, position), expect={"revision": row.revision})
-    await tx.update(replace(_line_moved(head, row), last_activity_at=await tx.now()), expect={})
+    if numbers[index] in (message.cut_versions or ()):
+        raise NotFound(
+            f"The version {index} of the message at position {position} is cut.",
+            do="Restore it first.", kind="version", id=index,
+        )  # fmt: skip
+    if message.version != numbers[index]:
+        change = Change("shown", row.take, position, message.version, numbers[index])
+        await change_line(tx, head, "history.chosen", [change])
 
 
 async def select_take(tx: Transaction, who: Who, take: int) -> None:
@@ -107,8 +110,7 @@ async def select_take(tx: Transaction, who: Who, take: int) -> None:
     head, _ = await enter(tx, who)
     await take_and(tx, head.session_id, take)
     if head.active_take != take:
-        now = await tx.now()
-        await tx.update(replace(head, active_take=take, line_rev=head.line_rev + 1, last_activity_at=now), expect={})
+        await change_line(tx, head, "history.chosen", [Change("active", None, None, head.active_take, take)])
 
 
 def _line_moved(head: Session, take: Take) -> Session:

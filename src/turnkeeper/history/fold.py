@@ -38,7 +38,10 @@ def fold(state: State, deltas: Iterable[Change]) -> State:
 
 def changed_slots(deltas: Iterable[Change], slots: Registry = BUILT_IN) -> set[str]:
     """Answer the slots of a take's state that deltas touch."""
-    return {slot_id for slot_id in {delta.slot for delta in deltas} if slots.scene_slot(slot_id) is not None}
+    touched = {delta.slot for delta in deltas}
+    if touched <= slots.scene_ids:
+        return touched
+    return {slot_id for slot_id in touched if slots.scene_slot(slot_id) is not None}
 
 
 def check_path(slot_id: str, path: Sequence[Any], slots: Registry = BUILT_IN) -> None:

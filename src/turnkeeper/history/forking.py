@@ -10,6 +10,7 @@ from ..errors import Invalid, NotFound
 from ..kit.fenced import Who, enter
 from ..records import MESSAGES, Take
 from ..store.transaction import Transaction
+from .line import Change, change_line
 from .state import copy_state, take_and
 
 
@@ -49,6 +50,7 @@ async def fork(
     await copy_state(tx, source, target, last)
     moved = replace(head, next_take=number + 1, last_activity_at=now)
     if activate:
-        moved = replace(moved, active_take=number, line_rev=head.line_rev + 1)
-    await tx.update(moved, expect={"next_take": number})
+        await change_line(tx, moved, "history.forked", [Change("active", None, None, head.active_take, number)])
+    else:
+        await tx.update(moved, expect={"next_take": number})
     return number

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from ..errors import NotFound
 from ..kit.fenced import Who, look_up, root_of
 from ..limits import KEYFRAME_EVERY
-from ..records import BASES, KEYFRAMES, MESSAGES, TAKES, TIPS, Base, Keyframe, Message, Take, Tip
+from ..records import BASES, KEYFRAMES, MESSAGES, TAKES, TIPS, Base, Delta, Keyframe, Message, Take, Tip
 from ..store.backend import Get, Scan
 from ..store.reading import Rows
 from ..store.transaction import Transaction
-from .fold import State, empty, fold
+from .fold import State, fold, state_of
 from .ranges import deltas_by_version
 
 
@@ -85,10 +85,7 @@ async def find_message(rows: Rows, take: Take, position: int) -> Message:
 
 def from_tips(tips: Iterable[Tip]) -> State:
     """Answer the state that tip rows hold."""
-    state = empty()
-    for tip in tips:
-        state[tip.slot] = tip.state
-    return state
+    return state_of({tip.slot: tip.state for tip in tips})
 
 
 async def _before(rows: Rows, take: Take, position: int) -> tuple[State, int]:
@@ -96,8 +93,7 @@ async def _before(rows: Rows, take: Take, position: int) -> tuple[State, int]:
     state, after, shown = await _start(rows, take, position)
     part = await _shown(rows, take, after + 1, position - 1)
     deltas = await deltas_by_version(rows, take.session_id, (message.version for message in part))
-    for message in part:
-        state = fold(state, deltas.get(message.version, ()))
+    state = fold(state, (delta for message in part for delta in deltas.get(message.version, ())))
     return state, shown + len(part)
 
 
@@ -110,8 +106,8 @@ async def _start(rows: Rows, take: Take, position: int) -> tuple[State, int, int
         Scan(BASES, prefix=where),
     )
     if frames:
-        return {**empty(), **frames[0].state}, frames[0].position, frames[0].shown_count
-    return {**empty(), **{base.slot: base.state for base in bases}}, -1, 0
+        return state_of(frames[0].state), frames[0].position, frames[0].shown_count
+    return state_of({base.slot: base.state for base in bases}), -1, 0
 
 
 async def _shown(rows: Rows, take: Take, low: int, high: int) -> list[Message]:
@@ -126,19 +122,28 @@ async def rebuild(tx: Transaction, take: Take, first_changed: int) -> Take:
 
     Keyframes before the change stay as they are. The take's row is not written: the caller does that, with its revision.
     """
-    where = (take.session_id, take.take)
-    for frame in await tx.scan(KEYFRAMES, *where, low=max(first_changed, 0)):
+    where, first = (take.session_id, take.take), max(first_changed, 0)
+    stale, tips = await tx.fetch(
+        root_of(take.session_id), Scan(KEYFRAMES, prefix=where, low=first), Scan(TIPS, prefix=where)
+    )
+    for frame in stale:
         await tx.delete(KEYFRAMES, *where, frame.position)
-    state, shown = await _before(tx, take, max(first_changed, 0))
-    part = await _shown(tx, take, max(first_changed, 0), take.cursor - 1)
+    state, shown = await _before(tx, take, first)
+    part = await _shown(tx, take, first, take.cursor - 1)
     deltas = await deltas_by_version(tx, take.session_id, (message.version for message in part))
     frames: list[Keyframe] = []
+    waiting: list[Delta] = []
     for message in part:
-        state = fold(state, deltas.get(message.version, ()))
+        waiting += deltas.get(message.version, ())
         shown += 1
         if not shown % KEYFRAME_EVERY:
-            frames.append(Keyframe(*where, message.position, shown, state))
+            state, waiting = fold(state, waiting), []
+            frames.append(Keyframe(*where, message.position, shown, dict(state)))
+    state = fold(state, waiting)
     await tx.insert_many(frames)
+    for tip in tips:
+        if tip.slot not in state:  # nothing that is shown writes it any more
+            await tx.delete(TIPS, *where, tip.slot)
     last = part[-1].position if part else first_changed - 1
     await write_tips(tx, take, state, state, last)
     return replace(take, shown_count=shown, revision=take.revision + 1)

@@ -54,6 +54,7 @@ class Message(msgspec.Struct, frozen=True):
     created_at: int | None
     versions: list[int] | None = None  # all its versions in order, when there is more than one
     head: dict[str, Any] | None = None  # name, interaction, hidden, extra: whichever it has
+    cut_versions: list[int] | None = None  # those of its versions that are hidden
 
 
 class Version(msgspec.Struct, frozen=True):

@@ -28,6 +28,8 @@ class Session(msgspec.Struct, frozen=True):
     line_rev: int  # moves when what is shown of the active take moves
     updated_at: int  # last change of status
     last_activity_at: int  # last progress
+    undo_event: int | None = None  # the event of the newest operation on what is shown
+    redo: list[int] | None = None  # the events of operations that were undone, newest last
 
 
 class Header(msgspec.Struct, frozen=True):

@@ -4,38 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from ..errors import Invalid, TooLarge
 from ..jsonvalue import check, encode
 from ..kit.fenced import Who, enter, look_up
+from ..kit.log import write_event
 from ..limits import EVENT_BYTES, PAGE_ROWS
-from ..records import EVENTS, Delivery, Event, Session
+from ..records import EVENTS, Event
 from ..store.reading import Rows
 from ..store.transaction import Transaction
-
-SINK = "out"
-"""The sink every event is handed to."""
-
-
-class Written(msgspec.Struct, frozen=True):
-    """An event's rows, and the session's head that has minted its number; the caller writes both."""
-
-    head: Session
-    rows: list[Event | Delivery]
-
-
-def write_event(head: Session, kind: str, body: Any, now: int) -> Written:
-    """Make the rows of one event."""
-    number = head.next_event
-    return Written(
-        replace(head, next_event=number + 1),
-        [
-            Event(head.session_id, number, 0, kind, now, body),
-            Delivery(head.session_id, number, SINK, "pending", 0, now),
-        ],
-    )
 
 
 async def append_event(tx: Transaction, who: Who, kind: str, body: Any) -> int:

@@ -19,7 +19,6 @@ from ..store.backend import Get
 from ..store.reading import Rows
 from ..store.transaction import Transaction
 
-
 RESERVED = frozenset({"import"})
 """Namespaces that only the library writes: what an import must give back at an export."""
 

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from ..errors import Invalid, NotFound
 from ..ids import token, uuid7
 from ..kit.fenced import Ref, Who, enter, look_up, ref_of
+from ..kit.log import write_event
 from ..limits import PAGE_ROWS
 from ..records import HEADERS, SESSIONS, TOMBSTONES, Header, Session, Take, Tombstone
 from ..store.backend import Get
 from ..store.intake import text_cell
 from ..store.reading import Rows
 from ..store.transaction import Transaction
-from .events import write_event
 
 
 class SessionInfo(msgspec.Struct, frozen=True):

@@ -28,9 +28,9 @@ from ..history.fold import VARS
 from ..history.state import rebuild
 from ..jsonvalue import check, digest, encode
 from ..kit.fenced import enter
+from ..kit.log import write_event
 from ..limits import BASE_BYTES
 from ..records import IMPORT_SOURCES, RECORDS, SESSIONS, ImportSource, Message, Record, Session, Take, Version
-from ..sessions.events import write_event
 from ..sessions.lifecycle import create
 from ..store.reading import Rows
 from ..store.transaction import Transaction

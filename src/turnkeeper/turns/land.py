@@ -14,16 +14,18 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import Conflict, Invalid
-from ..history.appending import Appended, NewDelta, append
+from ..history.appending import Appended, append
 from ..history.choosing import put_version
 from ..history.content import NewMessage
-from ..history.fold import VARS, State, check_path
+from ..history.fold import VARS, State
 from ..history.forking import fork
+from ..history.line import Change, keep
+from ..history.slots import NewDelta, check_deltas
 from ..history.state import from_tips, live_take, state_before
 from ..kit.fenced import Claim, Who, enter, fenced
+from ..kit.log import write_event
 from ..kit.receipts import verdict, wanted
 from ..records import MESSAGES, PENDING_TURNS, TAKES, TIPS, Receipt, Session, Take, Tip
-from ..sessions.events import write_event
 from ..store.backend import Get, Scan
 from ..store.transaction import Transaction
 from .pending import SCOPE, LandedTurn, Request, already_landed
@@ -70,7 +72,7 @@ async def commit_turn(tx: Transaction, who: Who, outcome: Outcome, claim: Claim 
     added = await _add(tx, head, live_take(take, session_id, outcome.take), tips, outcome, now)
     landed = LandedTurn(session_id, head.next_turn, request.kind, added.take.take, added.positions, added.versions)
     await tx.update(added.take, expect={})
-    await _record(tx, added.head, outcome, landed, now)
+    await _record(tx, added, outcome, landed, now)
     if request.key is not None:
         body = msgspec.to_builtins(landed)
         await tx.insert(Receipt(session_id, SCOPE, request.key, now, request.digest, body))
@@ -96,25 +98,24 @@ async def _add(tx: Transaction, head: Session, take: Take, tips: Sequence[Tip], 
     alone = outcome.request.at is not None or len(found) == 1
     if alone and len(outcome.messages) == 1:
         return await put_version(tx, head, take, outcome.target, outcome.messages[0], deltas, now=now)
-    number = await fork(
-        tx,
-        take.session_id,
-        at=outcome.target - 1,
-        take=take.take,
-        kind="regenerate",
-        activate=take.take == head.active_take,
-    )
+    number = await fork(tx, take.session_id, at=outcome.target - 1, take=take.take, kind="regenerate")
     again, (branch, branch_tips) = await enter(
         tx, take.session_id, Get(TAKES, (take.session_id, number)), Scan(TIPS, prefix=(take.session_id, number))
     )
-    return await append(tx, again, branch, branch_tips, outcome.messages, deltas, turn=head.next_turn, now=now)
+    if take.take == head.active_take:
+        again = replace(again, active_take=number, line_rev=again.line_rev + 1)
+    added = await append(tx, again, branch, branch_tips, outcome.messages, deltas, turn=head.next_turn, now=now)
+    if take.take == head.active_take:
+        added = replace(added, changes=[Change("active", None, None, take.take, number)])
+    return added
 
 
-async def _record(tx: Transaction, head: Session, outcome: Outcome, landed: LandedTurn, now: int) -> None:
+async def _record(tx: Transaction, added: Appended, outcome: Outcome, landed: LandedTurn, now: int) -> None:
     """Write the session's head as the turn leaves it, with the turn's events."""
     body = {"turn": landed.turn, "kind": landed.kind, "take": landed.take, "positions": landed.positions}
-    moved, rows = replace(head, next_turn=head.next_turn + 1, last_activity_at=now), []
-    for kind, event in [("turn.committed", {**body, "versions": landed.versions}), *outcome.events]:
+    first = keep(added.head, "turn.committed", {**body, "versions": landed.versions}, added.changes, now)
+    moved, rows = replace(first.head, next_turn=added.head.next_turn + 1, last_activity_at=now), first.rows
+    for kind, event in outcome.events:
         written = write_event(moved, kind, event, now)
         moved = written.head
         rows += written.rows
@@ -123,7 +124,10 @@ async def _record(tx: Transaction, head: Session, outcome: Outcome, landed: Land
 
 
 def decide(changes: Sequence[NewDelta | Add], state: State) -> list[NewDelta]:
-    """Make outcomes of a turn's changes, on the state as it is now. Raises Invalid for an `add` to what is no number."""
+    """Make outcomes of a turn's changes, on the state as it is now: this is the turn's door.
+
+    Raises Invalid for an `add` to what is no number, and what `check_deltas` raises.
+    """
     variables = dict(state[VARS])
     deltas: list[NewDelta] = []
     for change in changes:
@@ -136,11 +140,11 @@ def decide(changes: Sequence[NewDelta | Add], state: State) -> list[NewDelta]:
                     path=change.name,
                 )
             change = NewDelta(VARS, [change.name], before + change.amount)
-        else:
-            check_path(change.slot, change.path)
-        if change.removed:
-            variables.pop(change.path[0], None)
-        else:
-            variables[change.path[0]] = change.value
+        check_deltas((change,), "turn", state.slots)
+        if change.slot == VARS:
+            if change.removed:
+                variables.pop(change.path[0], None)
+            else:
+                variables[change.path[0]] = change.value
         deltas.append(change)
     return deltas

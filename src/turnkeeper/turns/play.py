@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from ..errors import Invalid
-from ..history.appending import NewDelta
 from ..history.content import NewMessage, message, text_of
-from ..history.fold import VARS
+from ..history.fold import VARS, state_of
+from ..history.slots import NewDelta
 from ..jsonvalue import check, copied, same
 from .land import Add, Outcome
 from .pending import Request, Started
@@ -113,7 +113,7 @@ class Turn:
         self._messages: list[NewMessage] = []
         self._events: list[tuple[str, Any]] = []
         self.vars = Vars(started.state[VARS])
-        self.state: Mapping[str, Any] = {**started.state, VARS: self.vars}
+        self.state: Mapping[str, Any] = state_of({**started.state, VARS: self.vars}, started.state.slots)
         self.landed: Any = None
         """The stored answer, once the block has ended and the turn has landed."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .definition import readable
 from .deltas import Change, cells_of
 from .lookup import Registry
 
@@ -54,48 +55,78 @@ def fold(state: Mapping[str, Any], deltas: Iterable[Change], slots: Registry) ->
     """Answer the state after `deltas`, leaving the given one as it was. Costs what the touched slots hold."""
     after = State(state)
     after.slots = slots
+    current, cells = "", None  # the fields slot that is being folded, and what it holds from now on
+    opened: set[str] = set()
+    others: list[Change] = []
+    for delta in deltas:  # on the path of every turn: a fields slot that was written before is folded right here
+        if delta.slot != current:
+            current = delta.slot
+            cells = after[current] if current in slots.fields_ids and current in after else None
+            if type(cells) is dict and current not in opened:
+                opened.add(current)
+                cells = after[current] = cells.copy()
+        if type(cells) is not dict:
+            others.append(delta)
+            continue
+        path = delta.path
+        if type(path) is not list and type(path) is not tuple:
+            continue
+        try:
+            (name,) = path
+        except ValueError:
+            continue
+        if type(name) is not str:
+            continue
+        if delta.removed:
+            cells.pop(name, None)
+        else:
+            cells[name] = delta.value
+    if others:
+        _fold_others(after, others, slots)
+    return after
+
+
+def _fold_others(state: State, deltas: Iterable[Change], slots: Registry) -> None:
+    """Fold deltas of any slots into a state that is ours to change."""
     opened: dict[str, _Opened] = {}
     for delta in deltas:
         entry = opened.get(delta.slot)
         if entry is None:
-            entry = opened[delta.slot] = _Opened(after, delta.slot, slots)
-        path = delta.path
-        if (type(path) is not list and type(path) is not tuple) or len(path) != entry.arity:
+            entry = opened[delta.slot] = _Opened(state, delta.slot, slots)
+        if entry.slot is None or not readable(entry.slot.diff, delta.path):
             continue
-        name = path[0] if path else ""
-        if type(name) is not str:
-            continue
+        name = delta.path[0] if delta.path else ""
         if delta.removed:
             entry.cells.pop(name, None)
         else:
-            value, key = delta.value, entry.key
+            value, key = delta.value, entry.slot.key
             if key is not None and not (isinstance(value, dict) and value.get(key) == name):
                 continue
             entry.cells[name] = value
         entry.touched = True
     for slot_id, entry in opened.items():
         if entry.touched:
-            entry.close(after, slot_id)
-    return after
+            entry.close(state, slot_id)
 
 
 class _Opened:
-    """One slot while deltas fold into it: what it holds by path, and how long its paths are (-1: none can be read)."""
+    """One slot while deltas fold into it: its definition, and what it holds by path."""
 
-    __slots__ = ("arity", "cells", "key", "touched")
+    __slots__ = ("cells", "slot", "touched")
 
     def __init__(self, state: State, slot_id: str, slots: Registry) -> None:
-        slot = slots.scene_slot(slot_id)
+        self.slot = slots.scene_slot(slot_id)
         self.touched = False
-        self.key = None if slot is None else slot.key
-        self.arity = -1 if slot is None else 0 if slot.diff == "value" else 1
-        self.cells = {} if slot is None or slot.diff == "value" else cells_of(slot, state[slot_id])
+        self.cells: dict[str, Any] = {}
+        if self.slot is not None and self.slot.diff != "value":
+            self.cells = cells_of(self.slot, state[slot_id])
 
     def close(self, state: State, slot_id: str) -> None:
         """Put what was folded back into the state."""
-        if self.key is not None:
+        assert self.slot is not None, "only a declared slot is touched"
+        if self.slot.diff == "keyed-list":
             state[slot_id] = list(self.cells.values())
-        elif self.arity:
+        elif self.slot.diff == "fields":
             state[slot_id] = self.cells
         elif self.cells:
             state[slot_id] = self.cells[""]

@@ -14,13 +14,15 @@ SlotOf = Callable[[str], SlotDef | None]
 class Registry:
     """The declared slots, found by id. Build one with `make_registry`; it never changes."""
 
-    __slots__ = ("_exact", "_families", "_scene", "slots")
+    __slots__ = ("_exact", "_families", "_scene", "fields_ids", "scene_ids", "slots")
 
     def __init__(self, slots: tuple[SlotDef, ...]) -> None:
         self.slots = slots
         self._exact = {slot.id: slot for slot in slots if not slot.family}
         self._families = {slot.id[:-1]: slot for slot in slots if slot.family}
         self._scene = {name: slot for name, slot in self._exact.items() if slot.scope == "scene"}
+        self.scene_ids = frozenset(self._scene)  # families aside
+        self.fields_ids = frozenset(name for name, slot in self._scene.items() if slot.diff == "fields")
 
     def slot_of(self, slot_id: str) -> SlotDef | None:
         """Answer the definition of a slot; None for an id that is not declared."""
