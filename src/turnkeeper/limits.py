@@ -43,3 +43,6 @@ PAGE_ROWS = 1000
 
 BASE_BYTES = 1_000_000
 """Largest base of a take, over all its slots (decision 17)."""
+
+WRITE_BYTES = 1_000_000
+"""Largest write on a committed message, over all its deltas (decision 17)."""

@@ -109,7 +109,13 @@ async def test_a_transaction_costs_only_the_collections_it_writes(house: House) 
 async def test_a_rollback_restores_whatever_was_written(house: House, table: object) -> None:
     """Every verb in every table: no list of methods decides what is restored."""
     waist = await _filled(house, 10)
-    new = {SHELVES: Shelf("b"), BOOKS: Book("a", 99), LOANS: Loan("a", 99, 9), CARDS: Card("x", "x", "x"), NOTES: Note("x", 1)}
+    new = {
+        SHELVES: Shelf("b"),
+        BOOKS: Book("a", 99),
+        LOANS: Loan("a", 99, 9),
+        CARDS: Card("x", "x", "x"),
+        NOTES: Note("x", 1),
+    }
     before = await waist.everything()
     with pytest.raises(Stop):
         async with waist.transaction() as tx:

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 import turnkeeper
+from tests.support import databases
 from tests.support.postgres import run_sql
 from turnkeeper import Store
+from turnkeeper.testing import House
 from turnkeeper.testing.house import elsewhere, soon
 
 pytestmark = pytest.mark.parametrize("backend", ["postgres"])
@@ -74,7 +76,7 @@ async def test_fifty_open_blocks_need_one_connection(narrow: Store, postgres: st
 
 
 @pytest.mark.claim("T-144", "T-149")
-async def test_a_block_leaves_no_transaction_open_however_it_ends(cave: Store, postgres: str) -> None:
+async def test_a_block_leaves_no_transaction_open_however_it_ends(cave: Store, url: str, postgres: str) -> None:
     """After a landing, an error and a refused landing, every connection is idle."""
     async with cave.transaction() as tx:
         await tx.records.put(*WHERE, "a", 1)
@@ -82,10 +84,13 @@ async def test_a_block_leaves_no_transaction_open_however_it_ends(cave: Store, p
         async with cave.transaction() as tx:
             await tx.records.put(*WHERE, "b", 1)
             raise Stop
+    house = House(databases.connector(url))
+    faster = await house.store()
     with pytest.raises(turnkeeper.Conflict):
         async with cave.transaction() as tx:
             await tx.records.put(*WHERE, "c", 1)
-            await elsewhere(cave.records.put(*WHERE, "faster", 1))
+            await faster.records.put(*WHERE, "faster", 1)
+    await house.close()
     assert await _held(postgres) == []
     assert [record.key for record in await cave.records.list(*WHERE)] == ["a", "faster"]
 

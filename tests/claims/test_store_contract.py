@@ -298,14 +298,14 @@ async def test_code_that_outlives_the_block_is_outside(store: Store) -> None:
     """A task and a timer that were started in it write through the store after it."""
     await store.create_session("cave")
     ended = asyncio.Event()
-    timed: list[asyncio.Task[int]] = []
+    timed: asyncio.Future[asyncio.Task[int]] = asyncio.get_running_loop().create_future()
 
     async def late() -> None:
         await ended.wait()
         await store.records.put(*NOTES, "task", 1)
 
     def fire() -> None:
-        timed.append(asyncio.ensure_future(store.records.put(*NOTES, "timer", 1)))
+        timed.set_result(asyncio.ensure_future(store.records.put(*NOTES, "timer", 1)))
 
     async with store.transaction():
         task = asyncio.create_task(late())
@@ -313,9 +313,7 @@ async def test_code_that_outlives_the_block_is_outside(store: Store) -> None:
         await a_while()
     ended.set()
     await soon(task)
-    while not timed:
-        await asyncio.sleep(0.01)
-    await soon(timed[0])
+    await soon(await soon(timed))
     assert [record.key for record in await store.records.list(*NOTES)] == ["task", "timer"]
 
 

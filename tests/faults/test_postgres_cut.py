@@ -15,8 +15,8 @@ import pytest
 
 import turnkeeper
 from tests.faults.story import Ledger, faults_of_store
-from tests.support.postgres import Server, fresh_schema_url, restart, server, terminate_backends
-from turnkeeper.errors import AlreadyLanded, OutcomeUnknown, Unavailable
+from tests.support.postgres import Server, fresh_schema_url, restart, run_sql, server, terminate_backends
+from turnkeeper.errors import AlreadyLanded, Damaged, OutcomeUnknown, Unavailable
 
 pytestmark = pytest.mark.parametrize("backend", ["postgres"])
 
@@ -146,3 +146,63 @@ async def test_a_history_behind_a_dead_server_is_an_error_and_never_an_empty_one
     assert len(await session.messages()) == 4
     assert await session.pending() == []
     assert await faults_of_store(mortal, ledger) == []
+
+
+@pytest.mark.field("F-38")
+async def test_a_landing_of_which_one_row_is_refused_leaves_no_other_row(
+    backend: str, url: str, store: turnkeeper.Store
+) -> None:
+    """The server refuses one kind of row of every turn, as a full or broken tablespace would."""
+    schema, ledger = url.rpartition("=")[2], Ledger()
+    sessions = [await store.create_session(f"s{i}") for i in range(4)]
+    await play(ledger, sessions, 2, "before")
+    await run_sql(url, f"ALTER TABLE \"{schema}\".deliveries ADD CONSTRAINT none CHECK (state = 'no') NOT VALID")
+    answers = await asyncio.gather(
+        *(ledger.play(session, f"{session.session_id}-refused") for session in sessions), return_exceptions=True
+    )
+    assert all(isinstance(answer, turnkeeper.TurnkeeperError) for answer in answers), answers
+    for session in sessions:
+        ledger.hear(["over", f"{session.session_id}-refused"])
+        assert len(await session.messages()) == 4
+        assert [pending.state for pending in await session.pending()] == ["failed"]
+    assert await faults_of_store(store, ledger) == []
+    await run_sql(url, f'ALTER TABLE "{schema}".deliveries DROP CONSTRAINT none')
+    for session in sessions:
+        await insist(ledger, session, f"{session.session_id}-refused")
+        assert await session.pending() == []
+    assert await faults_of_store(store, ledger) == []
+
+
+@pytest.mark.field("F-38")
+async def test_a_row_that_cannot_be_read_is_reported_and_never_left_out(
+    backend: str, url: str, store: turnkeeper.Store
+) -> None:
+    ledger, schema = Ledger(), url.rpartition("=")[2]
+    session = await store.create_session("cave")
+    for number in range(3):
+        await insist(ledger, session, f"k{number}")
+    await run_sql(url, f'UPDATE "{schema}".versions SET parts = \'[{{"type": "te\' WHERE version = 3')
+    with pytest.raises(Damaged) as damaged:
+        await session.messages()
+    assert damaged.value.fields["table"] == "versions"
+    assert len(await session.messages(last=1)) == 1
+
+
+@pytest.mark.field("F-32")
+async def test_a_store_whose_schema_is_gone_is_an_error_and_no_new_one_is_made(
+    backend: str, url: str, store: turnkeeper.Store
+) -> None:
+    schema = url.rpartition("=")[2]
+    session = await store.create_session("cave")
+    await insist(Ledger(), session, "k0")
+    await run_sql(url, f'ALTER SCHEMA "{schema}" RENAME TO "{schema}_away"')
+    with pytest.raises(turnkeeper.TurnkeeperError):
+        await session.take_turn(nothing, "lost?", key="k1")
+    assert await run_sql(url, "SELECT 1 FROM pg_namespace WHERE nspname = $1", schema) == []
+    await run_sql(url, f'ALTER SCHEMA "{schema}_away" RENAME TO "{schema}"')
+    await session.take_turn(nothing, "back", key="k1")
+    assert len(await session.messages()) == 4
+
+
+async def nothing(turn: turnkeeper.Turn) -> None:
+    turn.reply("and then")

@@ -34,6 +34,7 @@ class Worker:
 
     def __init__(self, running: asyncio.subprocess.Process) -> None:
         self._running = running
+        self.killed = False
 
     async def hear(self, patience_s: float = PATIENCE_S) -> list[Any] | None:
         """Answer the next thing it says; None when it has ended."""
@@ -62,6 +63,7 @@ class Worker:
 
     def kill(self) -> None:
         """End it without any warning."""
+        self.killed = True
         self._running.kill()
 
     def stop(self) -> None:
@@ -83,13 +85,13 @@ async def worker(part: str, **options: Any) -> AsyncIterator[Worker]:
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": path}, limit=1 << 20,
     )  # fmt: skip
+    other = Worker(running)
     try:
-        yield Worker(running)
+        yield other
     finally:
-        if running.returncode is None:
+        if running.returncode is None and not other.killed:
             with suppress(ProcessLookupError):
-                running.send_signal(signal.SIGCONT)
-                running.kill()
+                other.kill()
         assert running.stdin is not None
         running.stdin.close()
         await running.wait()

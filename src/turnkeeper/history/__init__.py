@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..kit.rooms import Room, read, write
-from . import alternatives, appending, base, choosing, cutting, forking, line, reading, state
+from . import alternatives, appending, base, choosing, cutting, forking, later, line, range_read, reading, state
 
 __all__ = ["History"]
 
@@ -24,9 +24,12 @@ class History(Room):
     restore_take = write(cutting.restore_take)
     undo = write(line.undo)
     redo = write(line.redo)
+    record_deltas = write(later.record_deltas)
+    record_message_deltas = write(later.record_message_deltas)
     set_branch_base = write(base.set_branch_base)
     scene_state = read(state.scene_state)
     scene_state_before = read(state.scene_state_before)
+    scene_deltas = read(range_read.scene_deltas)
     messages = read(reading.messages)
     versions = read(reading.versions)
     takes = read(reading.takes)

@@ -17,7 +17,7 @@ from ..store.backend import Scan
 from ..store.transaction import Transaction
 from .choosing import versions_of
 from .line import Change, change_line
-from .state import copy_state, find_message, live_take, rebuild, take_and
+from .state import copy_later_deltas, copy_state, find_message, live_take, rebuild, take_and
 
 
 async def cut_messages(tx: Transaction, who: Who, positions: Sequence[int], *, take: int | None = None) -> None:
@@ -47,6 +47,7 @@ async def restore_cut(
     target = Take(head.session_id, number, row.take, wanted[-1], "fork", wanted[-1] + 1, 0, 0, False, now)
     await tx.insert_many([target, *(replace(m, take=number, cut=m.cut and m.position not in wanted) for m in path)])
     await copy_state(tx, row, target, -1)
+    await copy_later_deltas(tx, row, target, wanted[-1])
     await tx.update(await rebuild(tx, target, 0), expect={"revision": 0})
     await change_line(
         tx,

@@ -11,7 +11,7 @@ from typing import Any
 
 from .slots import BUILT_IN, doors, folding
 from .slots.deltas import Change
-from .slots.folding import State
+from .slots.folding import State, fold
 from .slots.lookup import Registry
 
 __all__ = ["VARS", "State", "changed_slots", "check_path", "empty", "fold", "state_of"]
@@ -29,11 +29,6 @@ def empty(slots: Registry = BUILT_IN) -> State:
 def state_of(held: Mapping[str, Any], slots: Registry = BUILT_IN) -> State:
     """Answer the state that a base or a cache holds; slots that are not declared, or shared, are left out of it."""
     return folding.state_of({VARS: {}, **held}, slots)
-
-
-def fold(state: State, deltas: Iterable[Change]) -> State:
-    """Answer the state after `deltas`, leaving the given one as it was. Costs what the touched slots hold."""
-    return folding.fold(state, deltas, state.slots)
 
 
 def changed_slots(deltas: Iterable[Change], slots: Registry = BUILT_IN) -> set[str]:

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from ..errors import NotFound
 from ..kit.fenced import Who, look_up, root_of
 from ..limits import KEYFRAME_EVERY
-from ..records import BASES, KEYFRAMES, MESSAGES, TAKES, TIPS, Base, Delta, Keyframe, Message, Take, Tip
+from ..records import BASES, KEYFRAMES, MESSAGE_DELTAS, MESSAGES, TAKES, TIPS, Base, Keyframe, Message, Take, Tip
 from ..store.backend import Get, Scan
 from ..store.reading import Rows
 from ..store.transaction import Transaction
 from .fold import State, fold, state_of
-from .ranges import deltas_by_version
+from .layers import AnyDelta, later_deltas, layers
 
 
 async def scene_state(rows: Rows, who: Who, *, take: int | None = None, at: int | None = None) -> State:
@@ -35,18 +35,25 @@ async def scene_state(rows: Rows, who: Who, *, take: int | None = None, at: int 
 
 
 async def scene_state_before(rows: Rows, who: Who, position: int, *, take: int | None = None) -> State:
-    """Answer the state that the message at `position` builds on: everything shown before it (S-154–S-157).
+    """Answer the state that the message at `position` builds on: everything shown before it, and the
+    person's edits on itself (S-154–S-157).
 
     Raises NotFound for an unknown or deleted take, or an unknown position.
     """
     head, _ = await look_up(rows, who)
     row, _ = await take_and(rows, head.session_id, head.active_take if take is None else take)
     await find_message(rows, row, position)
-    return (await _before(rows, row, position))[0]
+    return await state_before(rows, row, position)
 
 
 async def state_before(rows: Rows, take: Take, position: int) -> State:
-    """Answer the state before a position of a take that was read already."""
+    """Answer the state a message of a take builds on: all that is shown before it, and the person's edits on itself."""
+    edits = (await later_deltas(rows, take, position, position)).get(position, [])
+    return fold(await state_before_message(rows, take, position), (delta for delta in edits if delta.version is None))
+
+
+async def state_before_message(rows: Rows, take: Take, position: int) -> State:
+    """Answer the state from all that is shown before a position, and nothing of the message there."""
     return (await _before(rows, take, position))[0]
 
 
@@ -92,8 +99,7 @@ async def _before(rows: Rows, take: Take, position: int) -> tuple[State, int]:
     """Fold up to, not including, a position; answer the state and how many messages are shown before it."""
     state, after, shown = await _start(rows, take, position)
     part = await _shown(rows, take, after + 1, position - 1)
-    deltas = await deltas_by_version(rows, take.session_id, (message.version for message in part))
-    state = fold(state, (delta for message in part for delta in deltas.get(message.version, ())))
+    state = fold(state, (delta for one in await layers(rows, take, part) for delta in one.deltas))
     return state, shown + len(part)
 
 
@@ -130,11 +136,10 @@ async def rebuild(tx: Transaction, take: Take, first_changed: int) -> Take:
         await tx.delete(KEYFRAMES, *where, frame.position)
     state, shown = await _before(tx, take, first)
     part = await _shown(tx, take, first, take.cursor - 1)
-    deltas = await deltas_by_version(tx, take.session_id, (message.version for message in part))
     frames: list[Keyframe] = []
-    waiting: list[Delta] = []
-    for message in part:
-        waiting += deltas.get(message.version, ())
+    waiting: list[AnyDelta] = []
+    for message in await layers(tx, take, part):
+        waiting += message.deltas
         shown += 1
         if not shown % KEYFRAME_EVERY:
             state, waiting = fold(state, waiting), []
@@ -157,11 +162,19 @@ async def write_tips(tx: Transaction, take: Take, state: State, slots: Iterable[
             await tx.insert(tip)
 
 
+async def copy_later_deltas(tx: Transaction, source: Take, target: Take, last: int) -> None:
+    """Give a new take what was written on the messages it shares, up to `last`, after they were committed."""
+    if last >= 0:
+        found = await tx.scan(MESSAGE_DELTAS, source.session_id, source.take, high=last)
+        await tx.insert_many([replace(delta, take=target.take) for delta in found])
+
+
 async def copy_state(tx: Transaction, source: Take, target: Take, last: int) -> None:
     """Give a new take, which shares the messages up to `last` with its source, its base, its tips and one keyframe."""
     bases = await tx.scan(BASES, source.session_id, source.take)
     await tx.insert_many([Base(base.session_id, target.take, base.slot, base.state) for base in bases])
     frames = await tx.scan(KEYFRAMES, source.session_id, source.take, high=last, limit=1, reverse=True)
     await tx.insert_many([replace(frame, take=target.take) for frame in frames])
-    state = await state_before(tx, target, last + 1)
+    await copy_later_deltas(tx, source, target, last)
+    state = await state_before_message(tx, target, last + 1)
     await write_tips(tx, target, state, state, last)

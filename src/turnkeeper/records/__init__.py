@@ -12,16 +12,16 @@ from .facts import DELIVERIES, EVENTS, IMPORT_SOURCES, RECEIPTS, Delivery, Event
 from .messages import MESSAGES, TAKES, VERSIONS, Message, Role, Take, Version
 from .running import OWNERS, PENDING_TURNS, RECORDS, Owner, PendingTurn, Record
 from .sessions import HEADERS, SESSIONS, TOMBSTONES, Header, Session, Status, Tombstone
-from .state import BASES, DELTAS, KEYFRAMES, TIPS, Base, Delta, Keyframe, Tip
+from .state import BASES, DELTAS, KEYFRAMES, MESSAGE_DELTAS, TIPS, Base, Delta, Keyframe, MessageDelta, Tip
 
 TABLES: tuple[Table[Any], ...] = (
-    SESSIONS, HEADERS, TOMBSTONES, TAKES, MESSAGES, VERSIONS, DELTAS, BASES, TIPS, KEYFRAMES,
+    SESSIONS, HEADERS, TOMBSTONES, TAKES, MESSAGES, VERSIONS, DELTAS, MESSAGE_DELTAS, BASES, TIPS, KEYFRAMES,
     EVENTS, DELIVERIES, RECEIPTS, IMPORT_SOURCES, PENDING_TURNS, OWNERS, RECORDS,
 )  # fmt: skip
 
 __all__ = [
-    "BASES", "DELIVERIES", "DELTAS", "EVENTS", "HEADERS", "IMPORT_SOURCES", "KEYFRAMES", "MESSAGES", "OWNERS",
+    "BASES", "DELIVERIES", "DELTAS", "EVENTS", "HEADERS", "IMPORT_SOURCES", "KEYFRAMES", "MESSAGES", "MESSAGE_DELTAS", "OWNERS",
     "PENDING_TURNS", "RECEIPTS", "RECORDS", "SESSIONS", "TABLES", "TAKES", "TIPS", "TOMBSTONES", "VERSIONS",
-    "Base", "Delivery", "Delta", "Event", "Header", "ImportSource", "Keyframe", "Message", "Owner", "PendingTurn",
+    "Base", "Delivery", "Delta", "Event", "Header", "ImportSource", "Keyframe", "Message", "MessageDelta", "Owner", "PendingTurn",
     "Receipt", "Record", "Role", "Session", "Status", "Take", "Tip", "Tombstone", "Version",
 ]  # fmt: skip

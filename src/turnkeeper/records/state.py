@@ -22,6 +22,21 @@ class Delta(msgspec.Struct, frozen=True):
     value: Json
 
 
+class MessageDelta(msgspec.Struct, frozen=True):
+    """One change written on a message of one take after it was committed: tied to a version, or a person's (None)."""
+
+    session_id: str
+    take: int
+    position: int
+    seq: int  # order of writing on the message
+    version: int | None
+    slot: str
+    removed: bool
+    at: int
+    path: list[str]
+    value: Json
+
+
 class Base(msgspec.Struct, frozen=True):
     """One slot's state before the first message of a take. Data: damage refuses."""
 
@@ -52,6 +67,9 @@ class Keyframe(msgspec.Struct, frozen=True):
 
 
 DELTAS = Table("deltas", Delta, key=("session_id", "version", "seq"), root=("s", "session_id"))
+MESSAGE_DELTAS = Table(
+    "message_deltas", MessageDelta, key=("session_id", "take", "position", "seq"), root=("s", "session_id")
+)
 BASES = Table("bases", Base, key=("session_id", "take", "slot"), root=("s", "session_id"), payload=True)
 TIPS = Table("tips", Tip, key=("session_id", "take", "slot"), root=("s", "session_id"), payload=True)
 KEYFRAMES = Table("keyframes", Keyframe, key=("session_id", "take", "position"), root=("s", "session_id"), payload=True)

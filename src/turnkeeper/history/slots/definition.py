@@ -105,7 +105,9 @@ def define_slot(
         raise _wrong(id, "only a keyed-list has a key field", "Leave `key` out.")
     named = tuple(writers)
     if isinstance(writers, str) or len(set(named)) < len(named) or not set(named) <= set(WRITERS):
-        raise _wrong(id, "its writers are not some of those there are", f"Name some of {', '.join(WRITERS)}, once each.")
+        raise _wrong(
+            id, "its writers are not some of those there are", f"Name some of {', '.join(WRITERS)}, once each."
+        )
     if shape is not None and shape_at is not None:
         raise _wrong(id, "it has both a shape and a shape for each path", "Give one of them.")
     if shape_at is not None and diff != "fields":

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...errors import Invalid, NotAllowed
-from ...jsonvalue import check
-from .deltas import Change, diff
+from ...jsonvalue import check, plainly_fine
 from .definition import SlotDef, Writer, readable
+from .deltas import Change, NewDelta, diff
 from .lookup import Registry
 
 _NAMES = {"turn": "a turn", "background": "a background writer", "person": "a person", "import": "an import"}
@@ -31,9 +31,13 @@ def check_deltas(deltas: Iterable[Change], writer: Writer, slots: Registry) -> N
         slot = declared(delta.slot, slots)
         if writer not in slot.writers:
             raise _not_allowed(delta, slot, writer)
-        check_path(delta.slot, delta.path, slots)
+        if not readable(slot.diff, delta.path):
+            raise _unreadable(delta.slot, delta.path, slot)
         if not delta.removed:
-            _check_value(delta, slot)
+            if not plainly_fine(delta.value):
+                check(delta.value, place(delta.slot, delta.path))
+            if slot.key is not None or slot.shape is not None or slot.shape_at is not None:
+                _check_fit(delta, slot)
 
 
 def check_state(slot_id: str, state: Any, writer: Writer, slots: Registry) -> None:
@@ -44,14 +48,13 @@ def check_state(slot_id: str, state: Any, writer: Writer, slots: Registry) -> No
     slot = declared(slot_id, slots)
     if slot.scope != "scene":
         raise Invalid(f"The slot {slot_id!r} is shared: no take has a state of it.", do="Leave it out.", slot=slot_id)
-    check(state, slot_id)
-    if slot.diff == "value":
-        empty: Any = None if state is not None else False  # whatever differs from it
-    else:
-        empty = {} if slot.diff == "fields" else []
-    deltas = diff(slot, empty, state, slot_id=slot_id)
     if writer not in slot.writers:
         raise _refused(slot_id, [], slot, writer)
+    check(state, slot_id)
+    if slot.diff == "value":
+        deltas = [NewDelta(slot_id, [], state)]
+    else:
+        deltas = diff(slot, {} if slot.diff == "fields" else [], state, slot_id=slot_id)
     check_deltas(deltas, writer, slots)
 
 
@@ -69,15 +72,19 @@ def check_path(slot_id: str, path: Any, slots: Registry) -> None:
     """Refuse an undeclared slot, or a path foreign to its strategy. Raises Invalid."""
     slot = declared(slot_id, slots)
     if not readable(slot.diff, path):
-        raise Invalid(
-            f"A path in the slot {slot_id!r} is {_PATHS[slot.diff]}, and this one ({_named(path)}) is not.",
-            do=f"Give {'an empty list' if slot.diff == 'value' else 'a list of one text'}.", slot=slot_id, path=path,
-        )  # fmt: skip
+        raise _unreadable(slot_id, path, slot)
 
 
-def _check_value(delta: Change, slot: SlotDef) -> None:
+def _unreadable(slot_id: str, path: Any, slot: SlotDef) -> Invalid:
+    return Invalid(
+        f"A path in the slot {slot_id!r} is {_PATHS[slot.diff]}, and this one ({_named(path)}) is not.",
+        do=f"Give {'an empty list' if slot.diff == 'value' else 'a list of one text'}.", slot=slot_id,
+    )  # fmt: skip
+
+
+def _check_fit(delta: Change, slot: SlotDef) -> None:
+    """Refuse a row without the key of its path, or a value that breaks the rule of its place. Raises Invalid."""
     where, value = place(delta.slot, delta.path), delta.value
-    check(value, where)
     if slot.key is not None and not (isinstance(value, dict) and value.get(slot.key) == delta.path[0]):
         raise Invalid(
             f"The row at {where} does not carry the key of its path in its field `{slot.key}`.",

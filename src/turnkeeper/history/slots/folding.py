@@ -51,21 +51,28 @@ def state_of(held: Mapping[str, Any], slots: Registry) -> State:
     return state
 
 
-def fold(state: Mapping[str, Any], deltas: Iterable[Change], slots: Registry) -> State:
-    """Answer the state after `deltas`, leaving the given one as it was. Costs what the touched slots hold."""
+def fold(state: Mapping[str, Any], deltas: Iterable[Change], slots: Registry | None = None) -> State:
+    """Answer the state after `deltas`, leaving the given one as it was. Costs what the touched slots hold.
+
+    Without `slots`, they are those the state was made with.
+    """
+    if slots is None:
+        slots = state.slots  # type: ignore[attr-defined]  # a State
     after = State(state)
     after.slots = slots
     current, cells = "", None  # the fields slot that is being folded, and what it holds from now on
-    opened: set[str] = set()
+    opened: tuple[str, ...] = ()
     others: list[Change] = []
     for delta in deltas:  # on the path of every turn: a fields slot that was written before is folded right here
         if delta.slot != current:
             current = delta.slot
             cells = after[current] if current in slots.fields_ids and current in after else None
-            if type(cells) is dict and current not in opened:
-                opened.add(current)
+            if type(cells) is not dict:
+                cells = None
+            elif current not in opened:
+                opened += (current,)
                 cells = after[current] = cells.copy()
-        if type(cells) is not dict:
+        if cells is None:
             others.append(delta)
             continue
         path = delta.path

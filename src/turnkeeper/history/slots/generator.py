@@ -4,7 +4,8 @@
     python -m turnkeeper.history.slots.generator --check     says what is stale, exits 1 then, and changes nothing
 
 A tool for whoever works on this package, not part of the library at run time: nothing imports it. The text depends on
-the folder alone, so two runs write the same bytes.
+the folder alone, so two runs write the same bytes. When a module goes,
+take its lines out of the catalogue first: the package must load for the tool to run.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .lookup import make_registry
 
 HERE = Path(__file__).parent
 FOLDER, CATALOGUE = HERE / "built_in", HERE / "catalogue.py"
+_LINE_MAX = 120 - len("from .built_in import ")
 COMMAND = "python -m turnkeeper.history.slots.generator"
 
 _HEAD = f'''"""All built-in slots. Written by `{COMMAND}` from the modules of `built_in/`: change those."""
@@ -80,7 +82,7 @@ def _load(path: Path) -> Exported:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     one, several = getattr(module, "SLOT", None), getattr(module, "SLOTS", None)
-    slots = [one] if several is None else several
+    slots: list[SlotDef] = [one] if several is None else several  # type: ignore[list-item]  # asked on the next line
     if (one is None) == (several is None) or not slots or not all(isinstance(slot, SlotDef) for slot in slots):
         raise _wrong(name, "it exports neither a slot as SLOT nor a list of them as SLOTS, or both")
     for slot in slots:
@@ -101,6 +103,8 @@ def text_of(found: Iterable[Exported]) -> str:
     """Answer the text of the catalogue for these modules."""
     ordered = sorted(found, key=lambda exported: exported.module)
     modules = ", ".join(exported.module for exported in ordered)
+    if len(modules) > _LINE_MAX:
+        modules = "(\n" + "".join(f"    {exported.module},\n" for exported in ordered) + ")"
     return _HEAD.format(modules=modules, entries="\n".join(f"    {exported.entry}," for exported in ordered))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 from ...errors import Invalid
 from ...jsonvalue import digest
@@ -56,7 +57,9 @@ def make_registry(slots: Iterable[SlotDef]) -> Registry:
     seen: set[str] = set()
     for slot in kept:
         if slot.id in seen:
-            raise Invalid(f"The slot {slot.id!r} is declared twice.", "Nothing was declared.", "Rename one.", slot=slot.id)
+            raise Invalid(
+                f"The slot {slot.id!r} is declared twice.", "Nothing was declared.", "Rename one.", slot=slot.id
+            )
         seen.add(slot.id)
     check_overlap(slot.id[:-1] for slot in kept if slot.family)
     return Registry(kept)
@@ -70,7 +73,7 @@ def make_slot_of(slots: Iterable[SlotDef]) -> SlotOf:
 def check_overlap(prefixes: Iterable[str]) -> None:
     """Refuse two families when the prefix of one begins with that of the other. Raises Invalid naming both."""
     found = sorted(prefixes)
-    for one, other in zip(found, found[1:], strict=False):  # sorted, a prefix stands right before what it begins
+    for one, other in pairwise(found):  # sorted, a prefix stands right before what it begins
         if other.startswith(one):
             raise Invalid(
                 f"The families {one + '*'!r} and {other + '*'!r} overlap.", "Nothing was declared.", "Rename one.",
