@@ -22,8 +22,8 @@ from ..limits import GROUP_ROWS, GROUP_SETS, SCAN_INLINE_ROWS
 from . import sql
 from .backend import Answer, Deciding, Get, Lost, Reader, Scan, Verdict, WriteSet
 from .migrations import Plan, foreign
+from .migrations.functions import Functions
 from .owners import OpenOwners
-from .postgres_functions import Functions
 from .postgres_wire import NEWEST, Asked, Wire
 
 PATIENCE_S = 4.0

@@ -12,7 +12,7 @@ import msgspec
 from ..errors import TooLarge
 from ..schema import Cell, Row, Table
 from .backend import Answer, Get, Landed, Lost, Measure, Request, RootRev, Scan, Verdict, WriteSet
-from .postgres_functions import Functions
+from .migrations.functions import Functions
 
 PART_BYTES = 32 * 1024 * 1024
 """One JSON document holds at most this much, or a single row: PostgreSQL takes 256 MB in one."""

@@ -139,8 +139,9 @@ def _scan_text(
     if high:
         terms.append(f"{q(columns[equal])} <= ?")
     if after:
-        rest = columns[equal:]
-        terms.append(f"({names(rest)}) {'<' if reverse else '>'} ({', '.join('?' for _ in rest)})")
+        rest = columns[equal:]  # none, when the prefix is a whole place: nothing lies strictly behind it
+        edge = f"({names(rest)}) {'<' if reverse else '>'} ({', '.join('?' for _ in rest)})"
+        terms.append(edge if rest else "1 = 0")
     where = f" WHERE {' AND '.join(terms)}" if terms else ""
     if measure:
         sizes = [f"coalesce(length(CAST({q(c.name)} AS BLOB)), 0)" for c in table.columns if c.kind in ("json", "blob")]

@@ -80,7 +80,8 @@ class SQLiteBackend:
         if self.path.exists():  # what is not ours is only looked at, and nothing is made beside it
             self._connect().close()
         try:
-            self.owners = self._locks = locks = Turnstile(self.path)
+            self._locks = locks = Turnstile(self.path)
+            self.owners = locks.owners
         except OSError as e:
             why = f"The folder of {self.name!r} cannot be written: {e.strerror}."
             raise Unavailable(why, "No file was made.", "Choose another folder, or mend its rights.") from e

@@ -142,6 +142,8 @@ class Reading:
         assert _numbers(await waist.scan(BOOKS, "a", after=("a", 3))) == [5]
         assert _numbers(await waist.scan(BOOKS, "a", after=("a", 2))) == [3, 5]
         assert await waist.scan(BOOKS, "a", after=("a", 5)) == []
+        assert await waist.scan(BOOKS, "a", 3, after=("a", 3)) == []
+        assert await waist.scan(BOOKS, "a", 3, after=("a", 3), reverse=True) == []
 
     async def test_after_in_reverse_begins_strictly_before_a_place(self, house: House) -> None:
         """The same place, looked at from the other end."""

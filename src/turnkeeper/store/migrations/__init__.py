@@ -14,8 +14,8 @@ import msgspec
 from ...errors import IncompatibleStore
 from ...schema import Table
 from .. import sql
-from ..postgres_functions import Functions
 from ..sql import Dialect, schema_digest
+from .functions import Functions
 
 APPLICATION_ID = 0x544B5052  # "TKPR": SQLite's mark of whose file it is
 VERSION = 1

@@ -13,10 +13,10 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from ..limits import GROUP_SETS
-from ..schema import Table
-from . import sql
-from .sql import JsonStatements, q
+from ...limits import GROUP_SETS
+from ...schema import Table
+from .. import sql
+from ..sql import JsonStatements, q
 
 assert GROUP_SETS <= sql.STRIDE, "two sets of a group would share a commit sequence"
 _PLANS = "SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off"
