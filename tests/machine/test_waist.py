@@ -418,7 +418,7 @@ def world(connect: Connect) -> Iterator[World]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.claim("T-020", "T-007", "T-030")
+@pytest.mark.claim("T-020")
 def test_the_waist_does_what_plain_dicts_do(world: World) -> None:
     """Every rule fires, and every way a transaction can end is met."""
     machine = type("Machine", (WaistMachine,), {"world": world, "TestCase": None})

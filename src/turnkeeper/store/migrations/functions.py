@@ -1,9 +1,9 @@
 """The two functions every PostgreSQL store works through, generated as text from the table declarations (ADR 3).
 
-`land(head, parts)` checks and writes a group of write sets; `read(requests)` answers requests from one snapshot, and
-what time it is. Their
-names hold a digest of their text, so builds with other tables or another generator work side by side. Each statement in
-them is constant: PostgreSQL plans it once a connection, for index access, and nothing depends on the state of a session.
+`land(head, parts)` checks and writes a group of write sets; `read(requests)` answers requests from one snapshot, and says
+what time it is. Their names hold a digest of their text, so builds with other tables or another generator work side by
+side. Each statement in them is constant: PostgreSQL plans it once a connection, for index access, and nothing depends on
+the state of a session.
 """
 
 from __future__ import annotations
