@@ -16,11 +16,17 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import turnkeeper
 from tests.support import databases
 from turnkeeper.clock import ManualClock
 from turnkeeper.testing import Connect
+
+# The same examples in every run: a failure is one everywhere. `--hypothesis-profile=search` looks for new ones.
+settings.register_profile("steady", derandomize=True, deadline=None, database=None)
+settings.register_profile("search", max_examples=2_000, deadline=None)
+settings.load_profile("steady")
 
 
 @pytest.fixture(params=databases.BACKENDS)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from turnkeeper import TurnkeeperError
 from turnkeeper.store.transaction import Transaction
 from turnkeeper.testing import Connect, House, Waist
 from turnkeeper.testing.tables import BOOKS, CARDS, LIBRARY, LOANS, NOTES, SHELVES, Book, Card, Loan, Note, Shelf
@@ -129,6 +130,35 @@ async def test_a_rollback_restores_whatever_was_written(house: House, table: obj
     assert await waist.everything() == before
 
 
+@pytest.mark.claim("T-124", "T-125")
+async def test_a_landing_that_is_refused_leaves_everything_as_it_was(house: House) -> None:
+    """For a row that is there, a value that is taken, a root that has moved, a time that is over."""
+    waist = await _filled(house, 10)
+    other = await house.waist()
+    before = await waist.everything()
+
+    async def refused(tx: Transaction, why: str) -> None:
+        await _writes(tx)
+        await tx.drop_root("n:t5")
+        if why == "duplicate":
+            await tx.insert(Book("a", 7))
+        elif why == "unique":
+            await tx.insert(Card("new", "n0", "new"))
+        elif why == "deadline":
+            tx.set_deadline(await tx.now() - 1)
+        else:
+            await tx.touch("n:t6")
+            async with other.transaction() as faster:
+                await faster.update(Note("t6", 1, "moved"), expect={})
+
+    for why in ("duplicate", "unique", "deadline", "root"):
+        with pytest.raises(TurnkeeperError):
+            async with waist.transaction() as tx:
+                await refused(tx, why)
+    before["notes"] = [Note("t6", 1, "moved") if note.topic == "t6" else note for note in before["notes"]]
+    assert await waist.everything() == before
+
+
 @pytest.mark.claim("T-126")
 async def test_what_was_handed_out_stays_valid_over_a_rollback(house: House) -> None:
     """Records, lists and an open view answer after it what they answered before."""
@@ -172,6 +202,11 @@ async def test_nothing_of_a_transaction_is_kept_after_its_end(house: House) -> N
             pass
     gc.collect()
     assert [overlay() for overlay in gone] == [None, None]
+    async with waist.read_view() as view:
+        assert await view.count(BOOKS, "a") == 11
+    partition = state.tables[BOOKS]["s:a"]
+    await waist.add(Book("a", 200))
+    assert state.tables[BOOKS]["s:a"] is partition  # a view that has ended costs the next landing no copy
     assert state.tables[BOOKS]["s:a"].rows["a", 5] is untouched
 
 
@@ -187,6 +222,13 @@ async def test_a_record_never_changes(house: House) -> None:
     async with waist.transaction() as tx:
         assert await tx.update(Book("a", 1, "after", parts={"k": [2]}), expect=held)
     assert (held.code, held.parts) == ("before", {"k": [1]})
+    async with waist.read_view() as view:
+        async with waist.transaction() as tx:
+            await tx.update(Book("a", 1, "later", parts={"k": [2]}), expect={})
+            await tx.insert(Book("a", 2))
+        seen = await view.get(BOOKS, "a", 1)
+        assert seen is not None
+        assert (seen.code, await view.count(BOOKS, "a")) == ("after", 1)
     current = await waist.get(BOOKS, "a", 1)
     assert current is not None
     current.parts["k"].append("edited")

@@ -7,11 +7,14 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 
 import turnkeeper
 from tests.support import databases
 from tests.support.postgres import run_sql
 from turnkeeper import Store
+from turnkeeper.records import RECORDS
+from turnkeeper.store.backend import Get
 from turnkeeper.testing import House
 from turnkeeper.testing.house import elsewhere, soon
 
@@ -71,6 +74,8 @@ async def test_fifty_open_blocks_need_one_connection(narrow: Store, postgres: st
 
     *_, held = await soon(asyncio.gather(*(work(number) for number in range(BLOCKS)), looks()))
     assert held == []
+    own = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'turnkeeper'"
+    assert (await run_sql(postgres, own))[0][0] <= 2  # its one, and one more while reads had waited too long
     assert [(await narrow.records.get(f"s{n}", "notes", "k")).body for n in range(BLOCKS)] == list(range(BLOCKS))
     assert await _held(postgres) == []
 
@@ -124,6 +129,33 @@ async def test_transactions_overlap_in_time(cave: Store) -> None:
 
         await soon(asyncio.gather(*(work(number, meet) for number in range(many))))
         assert (await cave.records.get("s1", "notes", "k")).body == many
+
+
+@pytest.mark.claim("T-146")
+async def test_transactions_that_overlap_lose_nothing(cave: Store, url: str) -> None:
+    """Forty over two engines, reading before they write, all landing as soon as they can."""
+    house = House(databases.connector(url))
+    other = await house.store()
+    await cave.records.put(*WHERE, "n", 0)
+
+    async def counts_up(tx: turnkeeper.Tx) -> None:
+        found = (await tx.fetch(None, Get(RECORDS, (*WHERE, "n"))))[0]
+        await tx.update(replace(found, body=found.body + 1), expect=found)
+
+    await soon(asyncio.gather(*((cave, other)[n % 2].transact(counts_up) for n in range(40))))
+    assert (await cave.records.get(*WHERE, "n")).body == 40
+    await house.close()
+
+
+@pytest.mark.claim("T-147")
+async def test_every_view_has_a_snapshot_of_its_own(cave: Store) -> None:
+    """It stays while others land; and one after another, any number may be opened."""
+    for number in range(6):
+        async with cave.read_view() as view:
+            before = await view.scan(RECORDS)
+            assert len(before) == number
+            await cave.records.put(*WHERE, f"k{number}", 1)
+            assert await view.scan(RECORDS) == before
 
 
 @pytest.mark.claim("T-147")

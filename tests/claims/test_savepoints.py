@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from turnkeeper import Duplicate, Store, Tx
@@ -41,6 +43,19 @@ async def test_a_failing_savepoint_undoes_its_own_writes_and_raises_on(cave: Sto
     assert await _keys(cave) == ["a", "c"]
 
 
+@pytest.mark.claim("T-027")
+async def test_a_cancelled_savepoint_undoes_its_own_writes_as_well(cave: Store) -> None:
+    """A time limit ends it; the transaction goes on and lands."""
+    async with cave.transaction() as tx:
+        await tx.records.put(*WHERE, "a", 1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01), tx.savepoint():
+                await tx.records.put(*WHERE, "b", 1)
+                await asyncio.sleep(60)
+        await tx.records.put(*WHERE, "c", 1)
+    assert await _keys(cave) == ["a", "c"]
+
+
 @pytest.mark.claim("T-031")
 async def test_every_bundled_backend_has_savepoints(cave: Store) -> None:
     """In the scope of its transactions, as an async context manager."""
@@ -66,7 +81,8 @@ async def test_writes_of_a_good_savepoint_vanish_with_their_transaction(cave: St
 
 @pytest.mark.claim("T-029")
 async def test_reads_after_a_failed_savepoint_answer_as_before_it(cave: Store) -> None:
-    """A changed record, a new one, a deleted one, messages and state."""
+    """A changed record, a new one, a deleted one, messages and state, another session that was deleted."""
+    await (await cave.create_session("other")).append("user", "Still here?")
     await cave.records.put(*WHERE, "k", "before")
     await cave.records.put(*WHERE, "kept", 1)
     session = await cave.session("cave")
@@ -74,7 +90,14 @@ async def test_reads_after_a_failed_savepoint_answer_as_before_it(cave: Store) -
 
     async def readings(tx: Tx) -> list[object]:
         inside = await tx.session("cave")
-        return [await tx.records.list(*WHERE), await inside.messages(), await inside.state(), await inside.takes()]
+        other = [await (await tx.session("other")).messages(), await tx.sessions()] if await tx.sessions() else []
+        return [
+            await tx.records.list(*WHERE),
+            await inside.messages(),
+            await inside.state(),
+            await inside.takes(),
+            other,
+        ]
 
     async with cave.transaction() as tx:
         before = await readings(tx)
@@ -83,11 +106,14 @@ async def test_reads_after_a_failed_savepoint_answer_as_before_it(cave: Store) -
                 await tx.records.put(*WHERE, "k", "inside")
                 await tx.records.put(*WHERE, "new", 1)
                 await tx.records.delete(*WHERE, "kept")
+                await (await tx.session("other")).append("user", "No.")
                 await (await tx.session("cave")).append("user", "Anybody?")
                 await (await tx.session("cave")).fork(at=0, activate=True)
                 assert await readings(tx) != before
+                await (await tx.session("other")).delete()
                 raise Stop
         assert await readings(tx) == before
+    assert [message.text for message in await (await cave.session("other")).messages()] == ["Still here?"]
 
 
 @pytest.mark.claim("T-030")

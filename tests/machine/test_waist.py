@@ -431,7 +431,18 @@ def test_the_waist_does_what_plain_dicts_do(world: World) -> None:
     )  # fmt: skip
     table = "\n".join(f"{times:6}  {name}" for name, times in sorted(world.fired.items()))
     print(table)
-    rules = {"get", "scan", "count and size", "fetch", "touch", "insert", "insert blindly", "update", "delete", "drop root"}
+    rules = {
+        "get",
+        "scan",
+        "count and size",
+        "fetch",
+        "touch",
+        "insert",
+        "insert blindly",
+        "update",
+        "delete",
+        "drop root",
+    }
     rules |= {"savepoint", "savepoint ends", "savepoint fails", "roll back", "look", "insert, refused", "update, done"}
     rules |= {"insert blindly, refused", "delete, done", "get, lost already"}
     rules |= {f"commit: {outcome}" for outcome in ("landed", "nothing to land", "conflict", "misuse")}

@@ -7,7 +7,8 @@
     async with pooler(running.url) as url:      # the same database behind a pooler in transaction mode
 
 It listens on the loopback address and on a socket in its own temporary folder, with fsync on. Started by root it runs
-as `nobody`, because PostgreSQL refuses to run as root. It is stopped by its process id.
+as `nobody`, because PostgreSQL refuses to run as root. It is stopped by its process id. When the tests are killed, a
+watcher that waits for the end of a pipe from them stops it and removes the folder.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 START_S_MAX = 30.0
+WATCH = 'cat > /dev/null; kill -QUIT "$1" && sleep 1; rm -rf "$2"'
 OPTIONS = {
     "listen_addresses": "127.0.0.1",
     "max_connections": "120",
@@ -50,6 +52,7 @@ class Server:
     port: int
     user: dict[str, Any]
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    watcher: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
     def url(self) -> str:
@@ -69,6 +72,11 @@ class Server:
                 [self.binaries / "postgres", "-D", self.folder / "data", "-p", str(self.port), "-k", self.folder, *options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True, **self.user,
             )  # fmt: skip
+        self.watcher = subprocess.Popen(
+            ["sh", "-c", WATCH, "watch", str(self.process.pid), self.folder],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
         ends = time.monotonic() + START_S_MAX
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > ends:
@@ -93,6 +101,11 @@ class Server:
                 self.process.kill()
                 self.process.wait()
         self.process = None
+        if self.watcher is not None and self.watcher.stdin is not None:
+            self.watcher.kill()
+            self.watcher.wait()
+            self.watcher.stdin.close()
+            self.watcher = None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import Invalid
-from ..kit.fenced import Who, enter
+from ..kit.fenced import Who
 from ..limits import KEYFRAME_EVERY
 from ..records import Delta, Keyframe, Message, Session, Take, Tip, Version
 from ..store.transaction import Transaction
@@ -16,7 +16,7 @@ from .content import NewMessage
 from .fold import State, changed_slots, fold
 from .line import Change, keep
 from .slots import NewDelta
-from .state import from_tips, take_and, write_tips
+from .state import enter_take, from_tips, write_tips
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -36,8 +36,7 @@ async def append_messages(
 
     For what happened elsewhere: a person's note, a system line. Raises NotFound or Gone, and Fenced in a stale context.
     """
-    head, _ = await enter(tx, who)
-    row, tips = await take_and(tx, head.session_id, head.active_take if take is None else take)
+    head, row, tips = await enter_take(tx, who, take)
     now = await tx.now()
     added = await append(tx, head, row, tips, messages, [], turn=None, now=now)
     if messages:

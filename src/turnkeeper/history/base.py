@@ -7,12 +7,12 @@ from typing import Any
 
 from ..errors import TooLarge
 from ..jsonvalue import encode
-from ..kit.fenced import Who, enter
+from ..kit.fenced import Who
 from ..limits import BASE_BYTES
 from ..records import BASES, Base
 from ..store.transaction import Transaction
 from .slots import BUILT_IN, check_state
-from .state import rebuild, take_and
+from .state import enter_take, rebuild
 
 
 async def set_branch_base(tx: Transaction, who: Who, base: Mapping[str, Any], *, take: int | None = None) -> None:
@@ -29,8 +29,7 @@ async def set_branch_base(tx: Transaction, who: Who, base: Mapping[str, Any], *,
             f"A base of {size:,} bytes is above the limit of {BASE_BYTES:,}.",
             do="Keep the bulk elsewhere.", family="base-bytes", limit=BASE_BYTES, size=size,
         )  # fmt: skip
-    head, _ = await enter(tx, who)
-    row, _ = await take_and(tx, head.session_id, head.active_take if take is None else take)
+    head, row, _ = await enter_take(tx, who, take)
     for slot, state in base.items():
         made = Base(head.session_id, row.take, slot, state)
         if await tx.get(BASES, head.session_id, row.take, slot) is None:

@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from ..errors import Invalid, NotFound
 from ..jsonvalue import same
-from ..kit.fenced import Who, enter
+from ..kit.fenced import Who
 from ..records import Message, Session, Take, Version
 from ..store.transaction import Transaction
 from .appending import Appended, delta_rows, write_added
 from .content import NewMessage
 from .line import Change, change_line
 from .slots import NewDelta
-from .state import find_message, rebuild, take_and
+from .state import enter_take, find_message, rebuild
 
 
 def versions_of(message: Message) -> list[int]:
@@ -28,8 +28,7 @@ async def add_version(tx: Transaction, who: Who, position: int, content: NewMess
 
     It carries no deltas, so the state falls back to that before the message, plus what later messages changed (S-125).
     """
-    head, _ = await enter(tx, who)
-    row, _ = await take_and(tx, head.session_id, head.active_take if take is None else take)
+    head, row, _ = await enter_take(tx, who, take)
     now = await tx.now()
     added = await put_version(tx, head, row, position, content, [], now=now)
     await write_added(tx, added, "history.version_added", now)
@@ -82,8 +81,7 @@ async def select_swipe(tx: Transaction, who: Who, position: int, index: int, *, 
 
     Raises NotFound for an unknown take, position or index.
     """
-    head, _ = await enter(tx, who)
-    row, _ = await take_and(tx, head.session_id, head.active_take if take is None else take)
+    head, row, _ = await enter_take(tx, who, take)
     message = await find_message(tx, row, position)
     numbers = versions_of(message)
     if type(index) is not int or not 0 <= index < len(numbers):
@@ -107,8 +105,7 @@ async def select_take(tx: Transaction, who: Who, take: int) -> None:
     """Make another take the active one. Raises NotFound for an unknown or deleted take."""
     if type(take) is not int:
         raise Invalid("A take is named by its number.", do="Give an int.", path="take")
-    head, _ = await enter(tx, who)
-    await take_and(tx, head.session_id, take)
+    head, _, _ = await enter_take(tx, who, take)
     if head.active_take != take:
         await change_line(tx, head, "history.chosen", [Change("active", None, None, head.active_take, take)])
 

@@ -17,7 +17,7 @@ from ..store.backend import Scan
 from ..store.transaction import Transaction
 from .choosing import versions_of
 from .line import Change, change_line
-from .state import copy_later_deltas, copy_state, find_message, live_take, rebuild, take_and
+from .state import copy_later_deltas, copy_state, enter_take, find_message, live_take, rebuild
 
 
 async def cut_messages(tx: Transaction, who: Who, positions: Sequence[int], *, take: int | None = None) -> None:
@@ -122,8 +122,7 @@ async def restore_take(tx: Transaction, who: Who, take: int) -> None:
 
 
 async def _enter(tx: Transaction, who: Who, take: int | None) -> tuple[Session, Take]:
-    head, _ = await enter(tx, who)
-    row, _ = await take_and(tx, head.session_id, head.active_take if take is None else take)
+    head, row, _ = await enter_take(tx, who, take)
     return head, row
 
 

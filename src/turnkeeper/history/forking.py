@@ -7,11 +7,11 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ..errors import Invalid, NotFound
-from ..kit.fenced import Who, enter
+from ..kit.fenced import Who
 from ..records import MESSAGES, Take
 from ..store.transaction import Transaction
 from .line import Change, change_line
-from .state import copy_state, take_and
+from .state import copy_state, enter_take
 
 
 async def fork(
@@ -29,8 +29,7 @@ async def fork(
     `at=-1` starts it before the first message. Costs a narrow row a message; copies no text and no delta (S-065).
     Raises NotFound for an unknown take or position.
     """
-    head, _ = await enter(tx, who)
-    source, _ = await take_and(tx, head.session_id, head.active_take if take is None else take)
+    head, source, _ = await enter_take(tx, who, take)
     last = source.cursor - 1 if at is None else at
     if type(last) is not int or not -1 <= last < source.cursor:
         raise NotFound(

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ..errors import Conflict, NotFound, TooLarge
 from ..jsonvalue import canonical, same
-from ..kit.fenced import Who, enter
+from ..kit.fenced import Who
 from ..limits import WRITE_BYTES
 from ..records import MESSAGE_DELTAS, Message, MessageDelta, Session, Take
 from ..store.transaction import Transaction
@@ -27,7 +27,7 @@ from .slots import BUILT_IN, check_deltas
 from .slots.definition import Writer
 from .slots.deltas import NewDelta, cells_of
 from .slots.doors import check_path, declared
-from .state import find_message, rebuild, state_before_message, take_and
+from .state import enter_take, find_message, rebuild, state_before_message
 
 
 class Expect(msgspec.Struct, frozen=True):
@@ -99,8 +99,7 @@ async def record_deltas(
 async def _enter(
     tx: Transaction, who: Who, take: int | None, position: int, revision: int | None
 ) -> tuple[Session, Take, Message]:
-    head, _ = await enter(tx, who)
-    row, _ = await take_and(tx, head.session_id, head.active_take if take is None else take)
+    head, row, _ = await enter_take(tx, who, take)
     if revision is not None and revision != row.revision:
         raise Conflict(
             f"Take {row.take} is at revision {row.revision}; the caller saw {revision}.",

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from ..errors import NotFound
-from ..kit.fenced import Who, look_up
+from ..kit.fenced import Who
 from ..records import MESSAGES
 from ..store.reading import Rows
 from .layers import Layered, layers
-from .state import find_message, state_before_message, take_and
+from .state import find_message, open_take, state_before_message
 
 
 class RangeRead(msgspec.Struct, frozen=True):
@@ -36,9 +36,8 @@ async def scene_deltas(
     Answers None for an unknown or deleted take and for an end that is unknown or cut; a range that ends before it starts
     is empty. With prefixes only deltas of such slots are answered; the state before stays whole (S-158–S-171).
     """
-    head, _ = await look_up(rows, who)
     try:
-        row, _ = await take_and(rows, head.session_id, head.active_take if take is None else take)
+        head, row, _ = await open_take(rows, who, take)
         for position in (first,) if last is None else (first, last):
             await find_message(rows, row, position)
     except NotFound:

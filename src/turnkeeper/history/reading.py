@@ -14,7 +14,7 @@ from ..store.reading import Rows
 from .choosing import versions_of
 from .content import text_of
 from .ranges import versions_by_number
-from .state import find_message, live_take, take_and
+from .state import find_message, live_take, open_take
 
 
 class ShownMessage(msgspec.Struct, frozen=True):
@@ -91,8 +91,7 @@ def _shown(message: Message, version: Version | None) -> ShownMessage:
 
 async def versions(rows: Rows, who: Who, position: int, *, take: int | None = None) -> list[ShownMessage]:
     """Answer every version of one message, in order, each as if it were shown."""
-    head, _ = await look_up(rows, who)
-    row, _ = await take_and(rows, head.session_id, head.active_take if take is None else take)
+    head, row, _ = await open_take(rows, who, take)
     message = await find_message(rows, row, position)
     numbers = versions_of(message)
     contents = await versions_by_number(rows, head.session_id, numbers)

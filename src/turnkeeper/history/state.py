@@ -7,13 +7,27 @@ message. Both are disposable: without them the fold starts at the take's base. R
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec.structs import replace
 
 from ..errors import NotFound
-from ..kit.fenced import Who, look_up, root_of
+from ..kit.fenced import Who, enter, look_up, ref_of, root_of
 from ..limits import KEYFRAME_EVERY
-from ..records import BASES, KEYFRAMES, MESSAGE_DELTAS, MESSAGES, TAKES, TIPS, Base, Keyframe, Message, Take, Tip
+from ..records import (
+    BASES,
+    KEYFRAMES,
+    MESSAGE_DELTAS,
+    MESSAGES,
+    TAKES,
+    TIPS,
+    Base,
+    Keyframe,
+    Message,
+    Session,
+    Take,
+    Tip,
+)
 from ..store.backend import Get, Scan
 from ..store.reading import Rows
 from ..store.transaction import Transaction
@@ -26,8 +40,7 @@ async def scene_state(rows: Rows, who: Who, *, take: int | None = None, at: int 
 
     Raises NotFound for an unknown or deleted take, or an unknown position.
     """
-    head, _ = await look_up(rows, who)
-    row, tips = await take_and(rows, head.session_id, head.active_take if take is None else take)
+    _, row, tips = await open_take(rows, who, take)
     if at is None:
         return from_tips(tips)
     await find_message(rows, row, at)
@@ -40,8 +53,7 @@ async def scene_state_before(rows: Rows, who: Who, position: int, *, take: int |
 
     Raises NotFound for an unknown or deleted take, or an unknown position.
     """
-    head, _ = await look_up(rows, who)
-    row, _ = await take_and(rows, head.session_id, head.active_take if take is None else take)
+    _, row, _ = await open_take(rows, who, take)
     await find_message(rows, row, position)
     return await state_before(rows, row, position)
 
@@ -57,12 +69,34 @@ async def state_before_message(rows: Rows, take: Take, position: int) -> State:
     return (await _before(rows, take, position))[0]
 
 
-async def take_and(rows: Rows, session_id: str, take: int) -> tuple[Take, list[Tip]]:
-    """Read a live take and its tip cache. Raises NotFound."""
+async def open_take(rows: Rows, who: Who, take: int | None) -> tuple[Session, Take, list[Tip]]:
+    """Read a session's head, one of its takes (None: the active one) and that take's tip cache. Raises NotFound or Gone."""
+    return await _with_take(rows, take, *await look_up(rows, who, *_wanted(who, take)))
+
+
+async def enter_take(tx: Transaction, who: Who, take: int | None) -> tuple[Session, Take, list[Tip]]:
+    """The same for a write: the session is touched and the context's claim is checked. Raises Fenced too."""
+    return await _with_take(tx, take, *await enter(tx, who, *_wanted(who, take)))
+
+
+def _wanted(who: Who, take: int | None) -> tuple[Get, Scan]:
+    where = (ref_of(who).session_id, take or 0)  # mostly the active take is the first one: no second read then
+    return Get(TAKES, where), Scan(TIPS, prefix=where)
+
+
+async def _with_take(rows: Rows, take: int | None, head: Session, found: list[Any]) -> tuple[Session, Take, list[Tip]]:
+    number, (row, tips) = head.active_take if take is None else take, found
+    if number != (take or 0):
+        row, tips = await take_and_tips(rows, head.session_id, number)
+    return head, live_take(row, head.session_id, number), tips
+
+
+async def take_and_tips(rows: Rows, session_id: str, take: int) -> tuple[Take | None, list[Tip]]:
+    """Read a take and its tip cache."""
     row, tips = await rows.fetch(
         root_of(session_id), Get(TAKES, (session_id, take)), Scan(TIPS, prefix=(session_id, take))
     )
-    return live_take(row, session_id, take), tips
+    return row, tips
 
 
 def live_take(row: Take | None, session_id: str, take: int) -> Take:

@@ -8,7 +8,6 @@ immediate, and the turn it left behind becomes interrupted, with its input. From
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -176,6 +175,9 @@ class Ownership:
         mine = await tx.get(OWNERS, self.owner_id)
         lease_until = now + round(self._lease_s * SECOND_US)
         if mine is None:
+            for owner in await tx.scan(OWNERS):
+                if not self._alive(owner.owner_id, owner, now):
+                    await tx.delete(OWNERS, owner.owner_id)  # of a process that ended without closing
             process = f"{socket.gethostname()}:{os.getpid()}"
             await tx.insert(Owner(self.owner_id, process, lease_until, now, self.label))
         else:
@@ -194,12 +196,13 @@ class Ownership:
         if self._heart is None:
             return
         self._heart.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._heart
+        await asyncio.wait([self._heart])
         self._heart = None
         try:
-            for session_id in list(self._held):
-                await self.release(session_id)
+            released = [self.release(session_id) for session_id in list(self._held)]
+            failed = [e for e in await asyncio.gather(*released, return_exceptions=True) if e is not None]
+            if failed:
+                raise failed[0]
             await self._scope.transact(lambda tx: tx.delete(OWNERS, self.owner_id))
         finally:
             self._engine.backend.owners.release(self.owner_id)

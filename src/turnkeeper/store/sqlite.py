@@ -23,7 +23,7 @@ from ..limits import SCAN_INLINE_ROWS
 from . import sql
 from .backend import Answer, Deciding, Get, Measure, Reader, Request, RootRev, WriteSet
 from .migrations import APPLICATION_ID, Plan
-from .sqlite_file import Revisions, Worker, connect, translated
+from .sqlite_file import FOREIGN_LOCK_MS, Revisions, Worker, connect, translated
 from .sqlite_writer import Writer
 from .turnstile import Turnstile
 
@@ -85,7 +85,7 @@ class SQLiteBackend:
         except OSError as e:
             why = f"The folder of {self.name!r} cannot be written: {e.strerror}."
             raise Unavailable(why, "No file was made.", "Choose another folder, or mend its rights.") from e
-        locks.take()
+        locks.take(FOREIGN_LOCK_MS / 1000)
         try:
             c = self._connection = self._connect(create=self._create)
             if c.pragma("journal_mode", "WAL") != "wal":

@@ -27,6 +27,7 @@ def connect(path: Path, *, durability: str, vfs: str | None, create: bool = Fals
     connection.set_busy_timeout(FOREIGN_LOCK_MS)
     connection.pragma("synchronous", "FULL" if durability == "full" else "NORMAL")
     connection.pragma("cache_size", -16_000)
+    connection.pragma("temp_store", "MEMORY")  # savepoints' journals: no plain text beside the database
     if connection.pragma("application_id") != APPLICATION_ID and connection.pragma("schema_version"):
         connection.close()
         raise foreign(str(path))
@@ -104,6 +105,10 @@ class Worker:
 
 def translated(name: str, error: BaseException) -> BaseException:
     """Turn a driver's error into ours: the one place where this backend does so."""
+    if isinstance(error, apsw.BusyError | TimeoutError):
+        return Unavailable(
+            f"Another process keeps {name!r} locked.", do="End it or its transaction, then repeat the call."
+        )
     if not isinstance(error, apsw.Error):
         return error
     if isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_FSYNC:
@@ -119,6 +124,4 @@ def translated(name: str, error: BaseException) -> BaseException:
         return Damaged(happened, do=do, table="", key="")
     if isinstance(error, apsw.FullError):
         return Unavailable(f"The disk under {name!r} is full.", do="Free some space, then repeat the call.")
-    if isinstance(error, apsw.BusyError):
-        return Unavailable(f"Another program keeps {name!r} locked.", do="End its transaction, then repeat the call.")
     return Unavailable(f"SQLite cannot use {name!r}: {error}.", do="Check the file and its disk.")

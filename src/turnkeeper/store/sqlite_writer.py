@@ -106,7 +106,7 @@ class Writer:
             self._connection.execute("UPDATE commits SET seq = ?", (self._seq,))
 
     def _wait_and_begin(self) -> None:
-        self._locks.take()
+        self._locks.take(FOREIGN_LOCK_MS / 1000)
         self._connection.set_busy_timeout(FOREIGN_LOCK_MS)
         try:
             self._begin()
@@ -161,7 +161,7 @@ class Writer:
         await self._worker.run(self._roll_back)
         doubt = isinstance(translated("", error), OutcomeUnknown)  # the commit of them all may come back after a crash
         for ws, decided in group:
-            if len(group) > 1:
+            if len(group) > 1 and not isinstance(error, apsw.BusyError | TimeoutError):
                 try:
                     (verdict,) = await self._land_in_steps([ws])
                 except Exception as e:
@@ -172,6 +172,7 @@ class Writer:
                     decided.set_result(verdict)
                     continue
             decided.set_exception(translated(str(self._path), error))
+        self._tell_landed()
         self._next_group()
 
     def _apply(self, ws: WriteSet, among_others: bool) -> Generator[None, None, Verdict]:

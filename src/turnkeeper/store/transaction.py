@@ -95,7 +95,10 @@ class Transaction(Rows):
                 roots[root] = None
         fresh = [root for root in roots if root not in overlay.revs]
         own = overlay.holds_rows()
-        asked = [below for request in requests for below in self._below(request)] if own else list(requests)
+        known = self._known(requests) if own else {}
+        asked = (
+            [self._below(request) for i, request in enumerate(requests) if i not in known] if own else list(requests)
+        )
         answers: list[Answer] = []
         if asked or fresh:
             answers = await self._host.backend.read([*(RootRev(root) for root in fresh), *asked])
@@ -108,7 +111,12 @@ class Transaction(Rows):
                 self._learn(request, answer)
             return rest
         following = iter(rest)
-        return [self._above(request, following) for request in requests]
+        return [known[i] if i in known else self._above(request, next(following)) for i, request in enumerate(requests)]
+
+    def _known(self, requests: Sequence[Request]) -> dict[int, Answer]:
+        """Answer what need not be asked, by its place: decided before the read, as other tasks may learn more meanwhile."""
+        found = ((i, self._overlay.find(r.table, r.key)) for i, r in enumerate(requests) if isinstance(r, Get))
+        return {i: row for i, row in found if row is not UNKNOWN}
 
     def _learn(self, request: Request, answer: Answer) -> None:
         """Keep committed rows as they were first read; rows of roots nobody touched must be read again before they count."""
@@ -117,40 +125,29 @@ class Transaction(Rows):
         elif isinstance(request, Scan) and root_of_request(request) is not None:
             self._overlay.learn_all(request.table, answer)
 
-    def _below(self, request: Request) -> list[Request]:
+    def _below(self, request: Request) -> Request:
         """Say what must be asked of the backend for a request on top of which own writes lie."""
         overlay = self._overlay
-        if isinstance(request, Get):
-            return [request] if overlay.find(request.table, request.key) is UNKNOWN else []
-        if isinstance(request, Scan):
-            if request.limit is None:
-                return [request]
+        if isinstance(request, Scan) and request.limit is not None:
             if overlay.dropped and root_of_request(request) is None:
-                return [request._replace(limit=None)]
-            return [request._replace(limit=request.limit + overlay.shadows(request.table))]
-        if isinstance(request, Measure):
-            live = overlay.live.get(request.scan.table, {})
-            if not live and not overlay.dropped:
-                return [request]
-            return [request.scan]  # own writes lie on top: count the merged rows
-        return [request]
+                return request._replace(limit=None)
+            return request._replace(limit=request.limit + overlay.shadows(request.table))
+        if isinstance(request, Measure) and (overlay.live.get(request.scan.table) or overlay.dropped):
+            return request.scan  # own writes lie on top: count the merged rows
+        return request
 
-    def _above(self, request: Request, answers: Any) -> Answer:
+    def _above(self, request: Request, answer: Answer) -> Answer:
         overlay = self._overlay
         if isinstance(request, Get):
             found = overlay.find(request.table, request.key)
-            return overlay.learn(request.table, request.key, next(answers)) if found is UNKNOWN else found
+            return overlay.learn(request.table, request.key, answer) if found is UNKNOWN else found
         if isinstance(request, Scan):
-            rows = next(answers)
-            self._learn(request, rows)
-            return overlay.merge(request, rows)
-        if isinstance(request, Measure):
-            answer = next(answers)
-            if isinstance(answer, tuple):
-                return answer
+            self._learn(request, answer)
+            return overlay.merge(request, answer)
+        if isinstance(request, Measure) and isinstance(answer, list):
             rows = overlay.merge(request.scan, answer)
             return len(rows), sum(size_of(request.scan.table, row) for row in rows)
-        return next(answers)
+        return answer
 
     async def _find(self, table: Table[Any], key: Key) -> Row | None:
         found = self._overlay.find(table, key)
@@ -248,10 +245,13 @@ class Transaction(Rows):
     async def drop_root(self, root: str) -> None:
         """Remove everything of one root. What is written to it afterwards, in this block or later, is another life."""
         self._check_live()
+        kind, colon, _ = text_cell(root, "root").partition(":")
+        tables = [table for table in self._host.tables if table.root_kind == kind]
+        if not tables or not colon:
+            raise Invalid("No table has rows under such a root.", do="Name it as root_of() does.", path="root")
         if root not in self._overlay.revs:
-            await self._rows([], touching=(text_cell(root, "root"),))
-        kind = root.partition(":")[0]
-        self._overlay.drop(root, [table for table in self._host.tables if table.root_kind == kind])
+            await self._rows([], touching=(root,))
+        self._overlay.drop(root, tables)
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[Transaction]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from .owners import LockedOwners, forget_at_fork, open_lock, try_lock
@@ -33,11 +34,12 @@ class Turnstile:
         finally:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
 
-    def take(self) -> None:
-        """Wait for the lock. Call it in a thread."""
-        fcntl.flock(self._gate, fcntl.LOCK_EX)
+    def take(self, wait_s: float) -> None:
+        """Wait for the lock, in a thread. Raises TimeoutError: its holder may be a process that was stopped."""
+        ends = time.monotonic() + wait_s
+        _wait(self._gate, ends)
         try:
-            fcntl.flock(self._turn, fcntl.LOCK_EX)
+            _wait(self._turn, ends)
         finally:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
 
@@ -56,3 +58,13 @@ class Turnstile:
         """Let go of everything."""
         self.owners.close()
         self.forget()
+
+
+def _wait(handle: int, ends: float) -> None:
+    """Lock a file by asking again and again: only so can waiting for it end."""
+    pause = 0.000_05
+    while not try_lock(handle):
+        if time.monotonic() > ends:
+            raise TimeoutError
+        time.sleep(pause)
+        pause = min(pause * 1.3, 0.002)

@@ -200,6 +200,16 @@ class Refusals:
                 with pytest.raises(Invalid):
                     await tx.scan(BOOKS, "a", limit=limit)  # type: ignore[arg-type]
 
+    async def test_a_root_of_no_table_cannot_be_dropped(self, house: House) -> None:
+        """A misspelt root would drop nothing, and say that all is well."""
+        waist = await house.library("a", books=[1])
+        async with waist.transaction() as tx:
+            for root in ("a", "shelf:a", "", "x:a"):
+                with pytest.raises(Invalid):
+                    await tx.drop_root(root)
+            await tx.insert(Book("a", 2))
+        assert len(await waist.scan(BOOKS)) == 2
+
     async def test_a_record_of_no_table_is_refused(self, house: House) -> None:
         """A record says by its type where it goes; what no table was declared for goes nowhere."""
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ..errors import AlreadyLanded, Invalid, NotFound
 from ..history.alternatives import last_replies
 from ..history.fold import State
-from ..history.state import find_message, from_tips, live_take, state_before
+from ..history.state import find_message, from_tips, live_take, state_before, take_and_tips
 from ..kit.fenced import Claim, Who, check_claim, enter, look_up
 from ..kit.receipts import reused, verdict, wanted
 from ..records import PENDING_TURNS, TAKES, TIPS, PendingTurn, Session, Take
@@ -124,7 +124,15 @@ async def _start(
 ) -> tuple[Session, Started, list[PendingTurn]]:
     session_id = _id(who)
     receipts = [] if request.key is None else [wanted(session_id, SCOPE, request.key)]
-    head, (left, *receipt) = await look_up(rows, who, Scan(PENDING_TURNS, prefix=(session_id,)), *receipts)
+    guess = request.take or 0  # mostly the active take is the first one: no second read then
+    head, (left, take, tips, *receipt) = await look_up(
+        rows,
+        who,
+        Scan(PENDING_TURNS, prefix=(session_id,)),
+        Get(TAKES, (session_id, guess)),
+        Scan(TIPS, prefix=(session_id, guess)),
+        *receipts,
+    )
     check_claim(head, claim)
     if receipt:
         answer = verdict(receipt[0], request.digest)
@@ -134,9 +142,8 @@ async def _start(
             if row.key == request.key and row.digest != request.digest:
                 raise reused(row.key)
     number = head.active_take if request.take is None else request.take
-    take, tips = await rows.fetch(
-        f"s:{session_id}", Get(TAKES, (session_id, number)), Scan(TIPS, prefix=(session_id, number))
-    )
+    if number != guess:
+        take, tips = await take_and_tips(rows, session_id, number)
     take = live_take(take, session_id, number)
     if request.kind == "reply":
         return head, Started(number, None, take.cursor, from_tips(tips), None), left
