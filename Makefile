@@ -33,6 +33,7 @@ check: $(DEV)  ## format, lint, types, import contracts, documents: before every
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --strict src
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m turnkeeper.history.slots.generator --check
 	@$(BIN)/python -m pytest -q tests/docs tests/tidy
 
 fmt: $(DEV)  ## format the code and mend what the linter can mend

@@ -66,7 +66,7 @@ BREAKERS: list[Breaker] = [
     Breaker("T memory-backend", "T-128", "store/memory.py", "            partition = partitions[root] = partition.copy()\n", "            pass\n"),
     Breaker("T memory-backend", "T-128", "store/memory.py", "        twin.rows = dict(self.rows)\n", "        twin.rows = self.rows\n"),
     # many transactions on few connections
-    Breaker("T postgres-tx", "T-146", "store/postgres.py", "            written |= wrote\n", ""),
+    Breaker("T postgres-tx", "T-146", "store/postgres_wire.py", "                modes[at] = modes.get(at, False) or claim.written\n", "                modes[at] = False\n"),
     Breaker("T postgres-tx", "T-144", "store/postgres.py", "        self._free.append(link)\n        if len(self._free)", "        if len(self._free)"),
     Breaker("T postgres-tx", "T-146", "store/postgres.py", "            apart = not (mine & written or wrote & touched)\n", "            apart = True\n"),
     Breaker("T postgres-tx", "T-147", "store/postgres.py", "REPEATABLE READ READ ONLY", "READ COMMITTED READ ONLY"),

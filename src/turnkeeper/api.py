@@ -107,8 +107,8 @@ class Face:
 class Tx(Face, Transaction):
     """One open transaction with its rooms: everything written through it lands together, or nothing does."""
 
-    def __init__(self, host: Engine, *, store: Store, careful: bool = False) -> None:
-        super().__init__(host, careful=careful)
+    def __init__(self, host: Engine, *, store: Store, careful: bool = False, recall: bool = False) -> None:
+        super().__init__(host, careful=careful, recall=recall)
         self.holder = store.ownership.owner_id
         self._ids = store._ids
 
@@ -143,8 +143,8 @@ class Store(Face):
         self._check_open()
         return await self._engine.transact(self._new_tx, fn)
 
-    def _new_tx(self, host: Engine, *, careful: bool = False) -> Tx:
-        return Tx(host, store=self, careful=careful)
+    def _new_tx(self, host: Engine, *, careful: bool = False, recall: bool = False) -> Tx:
+        return Tx(host, store=self, careful=careful, recall=recall)
 
     async def look(self, fn: Callable[[Rows], Awaitable[T]], *, one_view: bool = False) -> T:
         """Run `fn(rows)` over one committed state, inside a block too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -147,12 +148,39 @@ def test_folding_a_write_twice_gives_what_folding_it_once_gives(writes):
     assert fold(once, deltas, SLOTS)["fields"] == once["fields"]
 
 
-@pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), {1: 2}, {1, 2}, b"x", object(), 2**63, {"a": [float("nan")]}], ids=repr
-)
+NO_JSON = [
+    float("nan"), float("inf"), {1: 2}, {None: 1}, {1, 2}, b"x", object(), 2**63, {"a": [float("nan")]}, datetime(2026, 1, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", NO_JSON, ids=lambda value: type(value).__name__)
 def test_the_door_takes_json_alone(value):
     with pytest.raises(Invalid, match=r"vars\.a"):
         check_deltas([NewDelta("vars", ["a"], value)], "turn", BUILT_IN)
+
+
+@pytest.mark.claim("S-052")
+async def test_every_door_takes_json_alone(store):
+    session = await store.create_session()
+    sid, history = session.session_id, store.history
+    await land(store, sid, NewDelta("vars", ["a"], 1))
+    (reply,) = await session.messages()
+    doors = [
+        ("vars", lambda delta: land(store, sid, delta)),
+        ("vars", lambda delta: history.record_message_deltas(sid, 0, [delta])),
+        ("tracker.stats", lambda delta: history.record_deltas(sid, 0, reply.version, [delta])),
+        ("vars", lambda delta: history.set_branch_base(sid, {"vars": {"b": delta.value}})),
+    ]
+    for slot, door in doors:
+        for value in NO_JSON:
+            with pytest.raises(Invalid):
+                await door(NewDelta(slot, ["b"], value))
+    with pytest.raises(Invalid):
+        await history.set_branch_base(sid, {"vars": {1: 2}})
+    assert await session.state() == {"vars": {"a": 1}}
+    assert await session.messages() == [reply]
+    for slot, door in doors:
+        await door(NewDelta(slot, ["b"], [None, 2**63 - 1, -0.0]))
 
 
 @pytest.mark.parametrize("slot", ["value", "fields", "rows"])

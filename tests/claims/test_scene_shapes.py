@@ -127,6 +127,8 @@ def test_a_shape_can_be_taken_apart():
         None,
         None,
     )
+    with pytest.raises(Invalid, match=r"stats\.luck.*no such field"):
+        check_deltas([NewDelta("stats", ["hp"], 1), NewDelta("stats", ["luck"], 1)], "turn", SLOTS)
     bag = define_slot("bag", "scene", "keyed-list", [], writers=WRITERS, key="name", shape=row_shape(module))
     slots = make_registry([bag])
     check_deltas([NewDelta("bag", ["Ann"], {"name": "Ann", "hp": 3})], "turn", slots)

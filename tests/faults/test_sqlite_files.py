@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -74,6 +75,28 @@ def loop_time() -> float:
 
 
 @pytest.mark.field("F-32")
+async def test_a_stopped_process_that_holds_the_lock_makes_a_landing_fail_and_not_hang(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process was stopped in the middle of its commit: its lock files stay locked until it goes on."""
+    monkeypatch.setattr("turnkeeper.store.sqlite_writer.FOREIGN_LOCK_MS", 200)
+    path = tmp_path / "story.db"
+    async with turnkeeper.open(path) as store:
+        session = await store.create_session("cave")
+        await one_turn(session, "one")
+        for name in ("turn", "gate"):
+            handle = os.open(tmp_path / "story.db-locks" / name, os.O_RDWR)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                with pytest.raises(Unavailable, match="Another process"):
+                    await asyncio.wait_for(session.append("user", "lost?"), 20)
+                assert [m.text for m in await session.messages()] == ["input one", "reply one"]
+            finally:
+                os.close(handle)
+        await one_turn(session, "two")
+        assert len(await session.messages()) == 4
+
+
 async def test_a_database_that_was_moved_away_is_an_error_and_no_new_one_is_made(backend: str, tmp_path: Path) -> None:
     path, away = tmp_path / "story.db", tmp_path / "unplugged"
     away.mkdir()

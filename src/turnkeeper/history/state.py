@@ -93,9 +93,8 @@ async def _with_take(rows: Rows, take: int | None, head: Session, found: list[An
 
 async def take_and_tips(rows: Rows, session_id: str, take: int) -> tuple[Take | None, list[Tip]]:
     """Read a take and its tip cache."""
-    row, tips = await rows.fetch(
-        root_of(session_id), Get(TAKES, (session_id, take)), Scan(TIPS, prefix=(session_id, take))
-    )
+    where = (session_id, take)
+    row, tips = await rows.fetch(root_of(session_id), Get(TAKES, where), Scan(TIPS, prefix=where), recall="keep")
     return row, tips
 
 

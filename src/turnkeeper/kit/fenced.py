@@ -6,14 +6,14 @@ stale, the fence of the operation holds. Only then is anything looked at, and th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from ..errors import Conflict, Fenced, Gone, NotFound, WrongSession
 from ..records import SESSIONS, TOMBSTONES, Session, Status
 from ..store.backend import Get, Scan
-from ..store.reading import Rows
+from ..store.reading import Recalling, Rows
 from ..store.transaction import Transaction
 
 
@@ -62,10 +62,18 @@ def root_of(session_id: str) -> str:
     return f"s:{session_id}"
 
 
-async def look_up(rows: Rows, who: Who, *wanted: Get | Scan) -> tuple[Session, list[Any]]:
+async def look_up(
+    rows: Rows, who: Who, *wanted: Get | Scan, unless_recalled: Sequence[Get] = (), recall: Recalling = "no"
+) -> tuple[Session, list[Any]]:
     """Read a session's head and more of its rows, in one read. Raises NotFound, or Gone for a deleted life."""
     ref = ref_of(who)
-    head, *answers = await rows.fetch(root_of(ref.session_id), Get(SESSIONS, (ref.session_id,)), *wanted)
+    head, *answers = await rows.fetch(
+        root_of(ref.session_id),
+        Get(SESSIONS, (ref.session_id,)),
+        *wanted,
+        unless_recalled=unless_recalled,
+        recall=recall,
+    )
     if head is None or (ref.instance_id is not None and head.instance_id != ref.instance_id):
         raise await _missing(rows, ref)
     return head, answers
@@ -77,13 +85,15 @@ async def enter(
     *wanted: Get | Scan,
     statuses: Collection[Status] | None = None,
     claim: Claim | None = None,
+    unless_recalled: Sequence[Get] = (),
+    recall: Recalling = "no",
 ) -> tuple[Session, list[Any]]:
     """Touch a session for a write and read its head and more of its rows, in one read.
 
     `claim` defaults to the one the running context holds. Raises NotFound or Gone; WrongSession for a claim of another
     session; Fenced when the claim is over; Conflict when the status is not one of `statuses`.
     """
-    head, answers = await look_up(tx, who, *wanted)
+    head, answers = await look_up(tx, who, *wanted, unless_recalled=unless_recalled, recall=recall)
     check_claim(head, claim)
     held = context_claim(tx.holder, head.session_id) if claim is None else None
     if held is not None and held.instance_id == head.instance_id:

@@ -26,6 +26,7 @@ from ..limits import RETRY_S
 from ..schema import Table
 from .backend import Answer, Backend, Reader, Request, RootRev
 from .reading import Rows, root_of_request
+from .recall import Recall
 from .roots import Lines
 from .transaction import Transaction
 
@@ -62,6 +63,7 @@ class Engine:
         self.backend, self.tables = backend, tuple(tables)
         self.heads = {table.root_kind: table for table in tables if table.head}
         self.lines = Lines(max_block_s)
+        self.recall = Recall()
         self.closed = False
         self._loop = asyncio.get_running_loop()
         self._forks = _forks
@@ -112,7 +114,7 @@ class Engine:
             )
         started, attempt, careful = time.monotonic(), 0, False
         while True:
-            block = Block(self, kind(self, careful=careful))
+            block = Block(self, kind(self, careful=careful, recall=not attempt))
             try:
                 async with block as tx:
                     return await fn(tx)

@@ -1,8 +1,8 @@
 """The backend for many machines: PostgreSQL through asyncpg, two generated functions, no state in any session (ADR 3).
 
 A call of a function is a transaction by itself, so everything works behind a pooler in transaction mode. Sets and reads
-that wait when a connection comes free travel together; there is no timer. Landings go first, but a read that has waited
-for them too long opens a connection of its own. A connection lost in a landing leaves its outcome unknown.
+that wait when a connection comes free travel together; there is no timer. Landings go first, but a late read opens a
+connection of its own. A connection lost in a landing leaves its outcome unknown.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ from .migrations.functions import Functions
 from .owners import OpenOwners
 from .postgres_wire import NEWEST, Asked, Wire
 
-PATIENCE_S = 4.0
-"""How long a call goes on trying to connect, or waits for its turn to open one of `VIEWS` read views."""
+PATIENCE_S = 4.0  # how long a call goes on trying to connect, or waits for its turn to open one of `VIEWS` read views
 VIEWS = 4
 _STALL_S = 30.0  # a transaction that holds back the newest commit sequence for longer is worth a line in the log
-_FRESH_S = 0.05  # for so long what the last read said of the server's clock is good enough
-_LATE_S = 0.05  # a read that has waited for so long is late
+_FRESH_S, _LATE_S = 0.05, 0.05  # how long the last word on the server's clock is good; when a read that waits is late
 Landing = tuple[WriteSet, Deciding]
 Asking = tuple[Sequence[Asked], "asyncio.Future[list[Answer]]", float]
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05", "53300")
@@ -52,9 +50,8 @@ class _Link:
         try:
             import asyncpg
         except ImportError as e:
-            raise Unavailable(
-                "PostgreSQL needs asyncpg.", "Nothing was opened.", "Install turnkeeper[postgres]."
-            ) from e
+            do = "Install turnkeeper[postgres]."
+            raise Unavailable("PostgreSQL needs asyncpg.", "Nothing was opened.", do) from e
         settings = {"application_name": "turnkeeper"}
         c = await asyncpg.connect(url, timeout=10, statement_cache_size=0, server_settings=settings)
         return cls(c, await c.fetchval("SELECT pg_backend_pid()") == c.get_server_pid())
@@ -287,11 +284,14 @@ class PostgresBackend:
             if not answered.done():
                 answered.set_result(own)
 
-    async def _sorted(self, requests: Sequence[Asked], rows: list[Any]) -> list[Answer]:
-        parts: list[list[Any]] = [[] for _ in requests]
-        server_us, self._heard_at = int(rows.pop()[1][0]), self._loop.time()
+    def _hear(self, server_us: int) -> None:
+        self._heard_at = self._loop.time()
         if not 0 < self._server_us - server_us < SECOND_US:  # answers of two connections may come in the other order
             self._server_us = server_us
+
+    async def _sorted(self, requests: Sequence[Asked], rows: list[Any]) -> list[Answer]:
+        parts: list[list[Any]] = [[] for _ in requests]
+        self._hear(int(rows.pop()[1][0]))
         for count, (n, cells) in enumerate(rows, 1):
             parts[n].append(cells)
             if not count % SCAN_INLINE_ROWS:
@@ -344,7 +344,8 @@ class PostgresBackend:
     async def _verdicts(self, sets: Sequence[WriteSet], attempt: int = 0) -> list[Verdict]:
         try:
             document = self._wire.landing(sets, self._clock() if self._clock else None)
-            ((*answer,),) = await self._call(self._functions.land, *document)
+            ((*answer, server_us),) = await self._call(self._functions.land, *document)
+            self._hear(server_us)
             return self._wire.verdicts(sets, answer)
         except Exception as e:
             state = getattr(e, "sqlstate", None)
@@ -366,7 +367,7 @@ class PostgresBackend:
         self._landed = asyncio.Event()
 
     async def now(self) -> int:
-        """Read the server's clock, which all machines share. Every read brings it along: a fresh one is not asked again."""
+        """Read the server's clock, which all machines share. Every call brings it along: a fresh one is not asked again."""
         if self._clock:
             return self._clock()
         if self._loop.time() - self._heard_at > _FRESH_S:

@@ -7,7 +7,7 @@ reads: a wrong type or a bound outside its order is an error, never a row that i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from .backend import Answer, Get, Measure, Request, RootRev, Scan, bytes_of
 from .intake import codec, key_cells
 
 R = TypeVar("R", bound=msgspec.Struct)
+Recalling = Literal["no", "keep", "use"]
+"""Whether a fetch of a transaction's is remembered for the next one (`keep`), and may be answered from the last (`use`)."""
 
 
 class Rows:
@@ -30,10 +32,12 @@ class Rows:
         (row,) = await self._rows([Get(table, checked_key(table, key))])
         return None if row is None else codec(table).decode(row)
 
-    async def fetch(self, root: str | None, *wanted: Get | Scan) -> list[Any]:
+    async def fetch(
+        self, root: str | None, *wanted: Get | Scan, unless_recalled: Sequence[Get] = (), recall: Recalling = "no"
+    ) -> list[Any]:
         """Answer several gets and scans (of one root, or None) from one committed state: a record or None, or a list, each."""
-        answers = await self._rows([checked(request) for request in wanted])
-        return [decoded(request, answer) for request, answer in zip(wanted, answers, strict=True)]
+        requests = [checked(request) for request in (*wanted, *unless_recalled)]
+        return [decoded(request, answer) for request, answer in zip(requests, await self._rows(requests), strict=True)]
 
     async def scan(
         self,

@@ -21,7 +21,8 @@ from ..schema import TABLE_OF, Cell, Key, Row, Table
 from .backend import Answer, Backend, Get, Landed, Lost, Measure, Request, RootRev, Scan, WriteSet
 from .intake import codec, text_cell
 from .overlay import UNKNOWN, Overlay
-from .reading import Rows, checked, checked_key, decoded, root_of_request, size_of
+from .reading import Recalling, Rows, checked, checked_key, decoded, root_of_request, size_of
+from .recall import Recall
 from .roots import Lines
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -36,6 +37,7 @@ class Host(Protocol):
     closed: bool
     tables: tuple[Table[Any], ...]
     heads: dict[str, Table[Any]]
+    recall: Recall
 
 
 class Transaction(Rows):
@@ -44,8 +46,9 @@ class Transaction(Rows):
     holder = ""
     """The owner token of the store this transaction was opened on: claims are held per store handle."""
 
-    def __init__(self, host: Host, *, careful: bool = False) -> None:
-        self._host, self._careful = host, careful
+    def __init__(self, host: Host, *, careful: bool = False, recall: bool = False) -> None:
+        self._host, self._careful, self._may_recall = host, careful, recall
+        self._remembering: dict[str, dict[Get | Scan, Answer]] = {}
         self._overlay = Overlay()
         self._held: list[str] = []
         self._now: int | None = None
@@ -61,12 +64,50 @@ class Transaction(Rows):
         await self._line_up(roots)
         await self._rows([], touching=roots)
 
-    async def fetch(self, root: str | None, *wanted: Get | Scan) -> list[Any]:
-        """Touch a root and answer several gets and scans, all in one read."""
+    async def fetch(
+        self, root: str | None, *wanted: Get | Scan, unless_recalled: Sequence[Get] = (), recall: Recalling = "no"
+    ) -> list[Any]:
+        """Touch a root and answer several gets and scans, all in one read.
+
+        `recall="use"` is for operations that always end in a landing: the root's rows may be those that this process's
+        last landing left (`recall.py`); what is asked for `unless_recalled` is then left out of the answer.
+        """
         touching = () if root is None else (root,)
         await self._line_up(touching)
-        answers = await self._rows([checked(request) for request in wanted], touching=touching)
-        return [decoded(request, answer) for request, answer in zip(wanted, answers, strict=True)]
+        requests: list[Get | Scan] = [checked(request) for request in wanted]
+        found = self._recalled(root, requests) if root is not None and recall == "use" else None
+        if found is None:
+            more = [checked(request) for request in unless_recalled]
+            found = await self._rows([*requests, *more], touching=touching)
+            if root is not None and recall != "no":
+                self._remembering.setdefault(root, {}).update(zip(requests, found, strict=False))
+            requests += more
+        return [decoded(request, answer) for request, answer in zip(requests, found, strict=True)]
+
+    def _recalled(self, root: str, requests: list[Get | Scan]) -> list[Answer] | None:
+        """Answer from what the last landing on a root left behind; the landing will prove that it is still so."""
+        known = self._host.recall.look(root, requests) if self._may_recall and root not in self._overlay.revs else None
+        if known is None:
+            return None
+        self._overlay.revs[root], answers = known
+        for request, answer in zip(requests, answers, strict=True):
+            self._learn(request, answer)
+        self._remembering.setdefault(root, {}).update(zip(requests, answers, strict=True))
+        return answers
+
+    def _remember(self, written: WriteSet) -> None:
+        """Note what this landing leaves of the roots it wrote in; of the others it wrote in, nothing is known any more."""
+        for root in {*written.drops, *(claim.root for claim in written.claims if claim.written)}:
+            answers, rev = self._remembering.get(root), self._overlay.revs[root]
+            if answers is None or not rev or root in written.drops:
+                self._host.recall.forget(root)
+            else:
+                self._host.recall.keep(root, rev + 1, {r: self._left(r, answer) for r, answer in answers.items()})
+
+    def _left(self, request: Get | Scan, answer: Answer) -> Answer:
+        if isinstance(request, Scan):
+            return self._overlay.merge(request, answer)
+        return self._overlay.find(request.table, request.key)
 
     async def _line_up(self, roots: Iterable[str]) -> None:
         self._check_live()
@@ -337,6 +378,7 @@ class Transaction(Rows):
             verdict = landing.result()
             if isinstance(verdict, Landed):
                 self.outcome, self.commit_seq = "landed", verdict.commit_seq
+                self._remember(written)
             else:
                 self.outcome, failure = "rolled back", lost_error(verdict)
         if cancelled is not None:

@@ -57,14 +57,11 @@ async def commit_turn(tx: Transaction, who: Who, outcome: Outcome, claim: Claim 
     """
     request, session_id = outcome.request, who if isinstance(who, str) else who.session_id
     asked: list[Get | Scan] = [Get(TAKES, (session_id, outcome.take)), Scan(TIPS, prefix=(session_id, outcome.take))]
-    if request.key is not None:
-        asked.append(wanted(session_id, SCOPE, request.key))
     if outcome.pending_no is not None:
-        asked.append(
-            Get(PENDING_TURNS, (session_id, outcome.pending_no))
-        )  # so that its deletion needs no read of its own
-    head, (take, tips, *more) = await enter(tx, who, *asked, claim=claim)
-    receipt = more[:1] if request.key is not None else []
+        asked.append(Scan(PENDING_TURNS, prefix=(session_id,)))  # so that its deletion needs no read of its own
+    proof = [] if request.key is None else [wanted(session_id, SCOPE, request.key)]  # recalled: the insert finds it
+    head, (take, tips, *more) = await enter(tx, who, *asked, claim=claim, unless_recalled=proof, recall="use")
+    receipt = more[len(asked) - 2 :]
     answer = verdict(receipt[0], request.digest) if receipt else None
     if answer is not None:
         raise already_landed(session_id, request.key or "", answer)

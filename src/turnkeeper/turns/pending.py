@@ -131,7 +131,8 @@ async def _start(
         Scan(PENDING_TURNS, prefix=(session_id,)),
         Get(TAKES, (session_id, guess)),
         Scan(TIPS, prefix=(session_id, guess)),
-        *receipts,
+        unless_recalled=receipts,
+        recall="keep",
     )
     check_claim(head, claim)
     if receipt:

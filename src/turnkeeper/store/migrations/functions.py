@@ -51,7 +51,7 @@ class Functions:
         self.texts = {name: f"CREATE FUNCTION {self._in(name)} {text}" for name, text in names.items()}
         reading, landing = map(self._in, names)
         self.read = f"SELECT o_n, o_cells FROM {reading}($1::jsonb)"
-        self.land = f"SELECT o_first, o_lost, o_why, o_what FROM {landing}($1::jsonb, $2::jsonb[])"
+        self.land = f"SELECT o_first, o_lost, o_why, o_what, o_now FROM {landing}($1::jsonb, $2::jsonb[])"
 
     def _in(self, name: str) -> str:
         return f"{q(self._schema)}.{q(name)}"
@@ -111,10 +111,12 @@ END $tk$"""
         places = range(len(self.heads))
         one = f"({self.lock}, (r ->> 0)::int4)"
         newline = "\n"
-        return f"""(v_head jsonb, v_parts jsonb[], OUT o_first int8, OUT o_lost int4[], OUT o_why int4[], OUT o_what int4[])
+        return f"""(v_head jsonb, v_parts jsonb[], OUT o_first int8, OUT o_lost int4[], OUT o_why int4[], OUT o_what int4[],
+ OUT o_now int8)
 LANGUAGE plpgsql {_WRITES} AS $tk$
 DECLARE r jsonb; v_list jsonb; v_part jsonb; v_i int4; v_a int4[]; v_b int4[]; v_ids text[]; v_xid int8; v_notify bool;
 BEGIN
+o_now := {_NOW};
 IF current_setting('transaction_isolation') <> 'read committed' THEN
   RAISE EXCEPTION 'landings need read committed' USING ERRCODE = '25001'; END IF;
 IF current_setting('synchronous_commit') = 'off' THEN PERFORM set_config('synchronous_commit', 'on', true); END IF;
