@@ -16,7 +16,7 @@ from .content import NewMessage
 from .fold import State, changed_slots, fold
 from .line import Change, keep
 from .slots import NewDelta
-from .state import enter_take, from_tips, write_tips
+from .state import cached, enter_take, tip_state, write_tips
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -38,7 +38,8 @@ async def append_messages(
     """
     head, row, tips = await enter_take(tx, who, take)
     now = await tx.now()
-    added = await append(tx, head, row, tips, messages, [], turn=None, now=now)
+    before = await tip_state(tx, row, tips)
+    added = await append(tx, head, row, tips, before, messages, [], turn=None, now=now)
     if messages:
         await write_added(tx, added, "history.appended", now)
     return added.positions
@@ -57,13 +58,17 @@ async def append(
     head: Session,
     take: Take,
     tips: Sequence[Tip],
+    before: State,
     messages: Sequence[NewMessage],
     deltas: Sequence[NewDelta],
     *,
     turn: int | None,
     now: int,
 ) -> Appended:
-    """Add messages, and deltas on the last one's version, with the caches; the caller writes head and take."""
+    """Add messages, and deltas on the last one's version, with the caches; the caller writes head and take.
+
+    `before` is the state at the take's end.
+    """
     if deltas and not messages:
         raise Invalid("State can only change on a message.", do="Add a reply, or give the turn an input.")
     session_id, first, version = head.session_id, take.cursor, head.next_version
@@ -77,10 +82,10 @@ async def append(
     ]
     written = delta_rows(session_id, made[-1].version, deltas, now) if deltas else []
     await tx.insert_many([*made, *rows, *written])
-    before = from_tips(tips)
     after = fold(before, written)
     if written:
-        await write_tips(tx, take, after, changed_slots(written, after.slots), rows[-1].position)
+        slots = changed_slots(written, after.slots) if cached(tips) else after
+        await write_tips(tx, take, after, slots, rows[-1].position)
     await tx.insert_many(_keyframes(take, rows, before, after))
     shown = take.shown_count + len(rows)
     moved = replace(take, cursor=first + len(rows), shown_count=shown, revision=take.revision + 1)

@@ -6,7 +6,7 @@ message. Both are disposable: without them the fold starts at the take's base. R
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ from ..records import (
 from ..store.backend import Get, Scan
 from ..store.reading import Rows
 from ..store.transaction import Transaction
-from .fold import State, fold, state_of
+from .fold import VARS, State, fold, state_of
 from .layers import AnyDelta, later_deltas, layers
 
 
@@ -42,7 +42,7 @@ async def scene_state(rows: Rows, who: Who, *, take: int | None = None, at: int 
     """
     _, row, tips = await open_take(rows, who, take)
     if at is None:
-        return from_tips(tips)
+        return await tip_state(rows, row, tips)
     await find_message(rows, row, at)
     return (await _before(rows, row, at + 1))[0]
 
@@ -123,9 +123,19 @@ async def find_message(rows: Rows, take: Take, position: int) -> Message:
     return found
 
 
-def from_tips(tips: Iterable[Tip]) -> State:
-    """Answer the state that tip rows hold."""
-    return state_of({tip.slot: tip.state for tip in tips})
+async def tip_state(rows: Rows, take: Take, tips: Sequence[Tip]) -> State:
+    """Answer the state at a take's end: from its tip cache, or by folding when the cache is not there.
+
+    Every take has a tip of `vars` from its beginning, so one without has lost its cache.
+    """
+    if cached(tips):
+        return state_of({tip.slot: tip.state for tip in tips})
+    return (await _before(rows, take, take.cursor))[0]
+
+
+def cached(tips: Iterable[Tip]) -> bool:
+    """Say whether a take's tip cache is there."""
+    return any(tip.slot == VARS for tip in tips)
 
 
 async def _before(rows: Rows, take: Take, position: int) -> tuple[State, int]:

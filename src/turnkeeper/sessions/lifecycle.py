@@ -18,7 +18,7 @@ from ..ids import token, uuid7
 from ..kit.fenced import Ref, Who, enter, look_up, ref_of
 from ..kit.log import write_event
 from ..limits import PAGE_ROWS
-from ..records import HEADERS, SESSIONS, TOMBSTONES, Header, Session, Take, Tombstone
+from ..records import HEADERS, SESSIONS, TOMBSTONES, Header, Session, Take, Tip, Tombstone
 from ..store.backend import Get
 from ..store.intake import text_cell
 from ..store.reading import Rows
@@ -71,7 +71,8 @@ async def create(
     created = write_event(head, "session.created", {"instance_id": instance_id}, now)
     await tx.insert(created.head)
     await tx.insert(Header(session_id, instance_id, space, now, now, title, dict(labels or {}), dict(metadata or {})))
-    await tx.insert_many([Take(session_id, 0, None, None, "main", 0, 0, 0, False, now), *created.rows])
+    main = Take(session_id, 0, None, None, "main", 0, 0, 0, False, now)
+    await tx.insert_many([main, Tip(session_id, 0, "vars", -1, {}), *created.rows])
     return Ref(session_id, instance_id)
 
 

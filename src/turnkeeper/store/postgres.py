@@ -26,8 +26,7 @@ from .migrations.functions import Functions
 from .owners import OpenOwners
 from .postgres_wire import NEWEST, Asked, Wire
 
-PATIENCE_S = 4.0  # how long a call goes on trying to connect, or waits for its turn to open one of `VIEWS` read views
-VIEWS = 4
+PATIENCE_S, VIEWS = 4.0, 4  # how long a call goes on trying to connect, or waits to open one of so many read views
 _STALL_S = 30.0  # a transaction that holds back the newest commit sequence for longer is worth a line in the log
 _FRESH_S, _LATE_S = 0.05, 0.05  # how long the last word on the server's clock is good; when a read that waits is late
 Landing = tuple[WriteSet, Deciding]

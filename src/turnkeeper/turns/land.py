@@ -21,7 +21,7 @@ from ..history.fold import VARS, State
 from ..history.forking import fork
 from ..history.line import Change, keep
 from ..history.slots import NewDelta, check_deltas
-from ..history.state import from_tips, live_take, state_before
+from ..history.state import live_take, state_before, tip_state
 from ..kit.fenced import Claim, Who, enter, fenced
 from ..kit.log import write_event
 from ..kit.receipts import verdict, wanted
@@ -85,8 +85,9 @@ async def commit_turn(tx: Transaction, who: Who, outcome: Outcome, claim: Claim 
 async def _add(tx: Transaction, head: Session, take: Take, tips: Sequence[Tip], outcome: Outcome, now: int) -> Appended:
     """Add the turn's messages where they belong: at the end, as a new version, or on a take of their own."""
     if outcome.target is None:
-        deltas = decide(outcome.changes, from_tips(tips))
-        return await append(tx, head, take, tips, outcome.messages, deltas, turn=head.next_turn, now=now)
+        before = await tip_state(tx, take, tips)
+        deltas = decide(outcome.changes, before)
+        return await append(tx, head, take, tips, before, outcome.messages, deltas, turn=head.next_turn, now=now)
     where = (take.session_id, take.take)
     found = await tx.scan(MESSAGES, *where, low=outcome.target, limit=2)
     if not found or found[0].position != outcome.target or found[0].cut:
@@ -95,7 +96,8 @@ async def _add(tx: Transaction, head: Session, take: Take, tips: Sequence[Tip], 
             do="Nothing more to do for this turn: play another.",
             position=outcome.target,
         )
-    deltas = decide(outcome.changes, await state_before(tx, take, outcome.target))
+    before = await state_before(tx, take, outcome.target)
+    deltas = decide(outcome.changes, before)
     alone = outcome.request.at is not None or len(found) == 1
     if alone and len(outcome.messages) == 1:
         return await put_version(tx, head, take, outcome.target, outcome.messages[0], deltas, now=now)
@@ -105,7 +107,17 @@ async def _add(tx: Transaction, head: Session, take: Take, tips: Sequence[Tip], 
     )
     if take.take == head.active_take:
         again = replace(again, active_take=number, line_rev=again.line_rev + 1)
-    added = await append(tx, again, branch, branch_tips, outcome.messages, deltas, turn=head.next_turn, now=now)
+    added = await append(
+        tx,
+        again,
+        branch,
+        branch_tips,
+        await tip_state(tx, branch, branch_tips),
+        outcome.messages,
+        deltas,
+        turn=head.next_turn,
+        now=now,
+    )
     if take.take == head.active_take:
         added = replace(added, changes=[Change("active", None, None, take.take, number)])
     return added

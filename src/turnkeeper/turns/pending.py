@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ..errors import AlreadyLanded, Invalid, NotFound
 from ..history.alternatives import last_replies
 from ..history.fold import State
-from ..history.state import find_message, from_tips, live_take, state_before, take_and_tips
+from ..history.state import find_message, live_take, state_before, take_and_tips, tip_state
 from ..kit.fenced import Claim, Who, check_claim, enter, look_up
 from ..kit.receipts import reused, verdict, wanted
 from ..records import PENDING_TURNS, TAKES, TIPS, PendingTurn, Session, Take
@@ -147,7 +147,7 @@ async def _start(
         take, tips = await take_and_tips(rows, session_id, number)
     take = live_take(take, session_id, number)
     if request.kind == "reply":
-        return head, Started(number, None, take.cursor, from_tips(tips), None), left
+        return head, Started(number, None, take.cursor, await tip_state(rows, take, tips), None), left
     target = await _target(rows, take) if request.at is None else (await find_message(rows, take, request.at)).position
     return head, Started(number, target, target, await state_before(rows, take, target), None), left
 
