@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, cast
 from msgspec.structs import replace
 
 from .clock import Clock, system_clock
-from .errors import Invalid, Misuse
+from .errors import Invalid, Misuse, Unavailable
 from .handles import Session
 from .history import History
 from .ids import Ids, uuid7
@@ -187,7 +187,7 @@ class Store(Face):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Misuse(f"The store {self.name!r} is closed.", do="Open it again.")
+            raise Unavailable(f"The store {self.name!r} is closed.", do="Open it again.")
 
     async def __aenter__(self) -> Store:
         return self

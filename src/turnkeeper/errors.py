@@ -137,7 +137,7 @@ class Damaged(TurnkeeperError):
 
 
 class Misuse(TurnkeeperError, RuntimeError):
-    """The calling code broke a rule of the library: a dead transaction, a closed store, another event loop."""
+    """The calling code broke a rule of the library: a dead transaction, another event loop."""
 
     code = "misuse"
 

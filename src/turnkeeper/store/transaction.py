@@ -2,8 +2,9 @@
 
 A transaction reads committed rows, gathers its writes in an overlay, and lands as one value when its block ends. Every
 root it reads or writes is *touched*: the landing is refused when the root's revision moved since. `touch` and `fetch`
-also wait their turn; touch before reading and nothing conflicts inside one process. A scan whose prefix names no root
-is checked by nothing: decide on such rows only after touching their roots and reading them again.
+also wait their turn; touch before reading and nothing conflicts inside one process. A `get` is repeatable; a scan shows
+what is committed when it is read, so a block that did not touch may see two states, and then cannot land. A scan whose
+prefix names no root is checked by nothing: decide on such rows only after touching their roots and reading them again.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Transaction(Rows):
         self._remembering: dict[str, dict[Get | Scan, Answer]] = {}
         self._overlay = Overlay()
         self._held: list[str] = []
+        self._parts: list[asyncio.Task[Any] | None] = []  # the tasks of its open savepoints
         self._now: int | None = None
         self._deadline_us: int | None = None
         self.live = False
@@ -296,9 +298,20 @@ class Transaction(Rows):
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[Transaction]:
-        """Open a part that may fail alone: when its body raises, its writes are undone and the error goes on."""
+        """Open a part that may fail alone: when its body raises, its writes are undone and the error goes on.
+
+        One task at a time: undoing goes by the order of writes, so parts of two tasks cannot overlap. Raises Misuse.
+        """
         self._check_live()
+        task = asyncio.current_task()
+        if self._parts and self._parts[-1] is not task:
+            raise Misuse(
+                "Another task has a savepoint of this transaction open.",
+                "Nothing was undone.",
+                "Open savepoints of one transaction one after another.",
+            )
         mark = self._overlay.mark()
+        self._parts.append(task)
         try:
             yield self
             await self._learn_below(self._overlay.unchecked_since(mark))
@@ -307,6 +320,8 @@ class Transaction(Rows):
             if self.live:
                 self._overlay.rewind(mark)
             raise
+        finally:
+            self._parts.pop()
 
     async def _learn_below(self, keys: Sequence[tuple[Table[Any], Key]]) -> None:
         """Look up the committed rows under unchecked inserts. Raises Duplicate when there is one."""
