@@ -73,6 +73,16 @@ class Overlay:
         live, base = self.live.get(table), self.base.get(table)
         return sum(1 for key in live if base.get(key) is not None) if live and base else 0
 
+    def replaced(self, table: Table[Any], fetched: list[Row]) -> list[Row] | None:
+        """Answer fetched rows as they are now, when the own writes on their table only replaced some; else None."""
+        live = self.live.get(table)
+        if not live:
+            return fetched
+        key_of = table.key_of
+        rows = [live.get(key_of(row), row) for row in fetched]
+        own = sum(1 for now, before in zip(rows, fetched, strict=True) if now is not before)
+        return rows if own == len(live) and None not in rows else None  # type: ignore[return-value]
+
     def merge(self, scan: Scan, fetched: list[Row]) -> list[Row]:
         """Lay the own rows over those a scan fetched, in the scan's order and within its limit."""
         table, key_of = scan.table, scan.table.key_of

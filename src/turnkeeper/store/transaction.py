@@ -108,7 +108,7 @@ class Transaction(Rows):
 
     def _left(self, request: Get | Scan, answer: Answer) -> Answer:
         if isinstance(request, Scan):
-            return self._overlay.merge(request, answer)
+            return self._overlay.replaced(request.table, answer) or self._overlay.merge(request, answer)
         return self._overlay.find(request.table, request.key)
 
     async def _line_up(self, roots: Iterable[str]) -> None:
