@@ -127,6 +127,7 @@ class Store(Face):
         self._engine, self._release, self._ids = engine, release, ids
         self.ownership = Ownership(self, engine, label=owner, lease_s=lease_s)
         self._closed = False
+        self._closing: asyncio.Future[None] | None = None
 
     @property
     def name(self) -> str:
@@ -168,7 +169,13 @@ class Store(Face):
         return await self.look(read, one_view=True)
 
     async def watch(self, *, poll_s: float = 5.0) -> AsyncIterator[int]:
-        """Yield the newest commit sequence each time something has landed, here or in another process."""
+        """Yield the newest commit sequence each time something has landed, here or in another process.
+
+        `poll_s` is the longest time between two looks. Raises Invalid for one that is not above 0.
+        """
+        self._check_open()
+        if not poll_s > 0:
+            raise Invalid("`poll_s` is a number of seconds above 0.", do="Give a larger one.", path="poll_s")
         seen = await self._engine.backend.watch(-1, 0)
         while not self._closed:
             newest = await self._engine.backend.watch(seen, poll_s)
@@ -177,13 +184,17 @@ class Store(Face):
                 yield seen
 
     async def close(self) -> None:
-        """Release what this store owns and close it. Idempotent."""
-        if not self._closed:
-            try:
-                await self.ownership.close()
-            finally:
-                self._closed = True
-                await self._release()
+        """Release what this store owns and close it. Idempotent, also for two tasks at once."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        try:
+            await self.ownership.close()
+        finally:
+            self._closed = True
+            await self._release()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -242,8 +253,19 @@ def open(
     name = os.fspath(url)
     if not isinstance(name, str) or not name:
         raise Invalid("A store's url is a path, memory:, or postgresql://…", do="Give one.", path="url")
-    if not lease_s > 0 or not max_block_s > 0:
-        raise Invalid("`lease_s` and `max_block_s` are seconds above 0.", do="Give a larger one.", path="lease_s")
+    for option, seconds in (("lease_s", lease_s), ("max_block_s", max_block_s)):
+        if not 0 < seconds <= 1e9:
+            raise Invalid(f"`{option}` is a number of seconds above 0.", do="Give another one.", path=option)
+    for option, value, known in (
+        ("durability", durability, ("full", "normal")),
+        ("migrate", migrate, ("auto", "refuse")),
+    ):
+        if value not in known:
+            raise Invalid(f"`{option}` is one of {', '.join(known)}.", do="Choose one of them.", path=option)
+    if type(connections) is not int or connections < 1:
+        raise Invalid("`connections` is a whole number from 1.", do="Give a larger one.", path="connections")
+    if name == ":memory:":
+        raise Invalid("A store in memory is named memory:.", "No file was made.", "Open 'memory:'.", path="url")
     if "://" in name and not name.startswith(("postgresql://", "postgres://")):
         raise Invalid(
             f"{name.partition('://')[0]}:// is no kind of store.",
@@ -265,7 +287,7 @@ def open(
 
         return SQLiteBackend(name, PLAN, clock=ticking, create=create, migrate=migrate, durability=durability)
 
-    options = (durability, max_block_s, clock)
+    options = (durability, max_block_s, clock, migrate, connections, listen_url)
 
     async def make() -> Store:
         engine, release = await _shared(_same_database(name), backend, options, max_block_s)
@@ -320,9 +342,9 @@ async def _shared(
         use.stores += 1
 
     async def release() -> None:
-        use.stores -= 1
-        if not use.stores:
-            async with uses.opening:  # so that whoever opens it next finds it closed, not closing
+        async with uses.opening:  # so that whoever opens it next finds it open or closed, not closing
+            use.stores -= 1
+            if not use.stores:
                 uses.by_database.pop(same, None)
                 await use.engine.close()
 

@@ -1,6 +1,6 @@
 """What this process's own last landing left behind: rows of a root, with the revision they stand at.
 
-An operation that always ends in a landing may start from them instead of reading (`fetch(…, recall=True)`): the landing
+An operation that always ends in a landing may start from them instead of reading (`fetch(…, recall="use")`): the landing
 carries that revision and is refused when anybody moved the root since; then it is run again on rows that are read. So a
 worker that owns a session lands turn after turn without a read in between. Nothing else is ever answered from here. ADR 6.
 """

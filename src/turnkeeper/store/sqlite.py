@@ -143,8 +143,6 @@ class SQLiteBackend:
         reader = self._take(one_state=len(requests) > 1)
         try:
             return await reader.read(requests)
-        except apsw.Error as e:
-            raise translated(self.name, e) from e
         finally:
             self._give_back(reader)
 
@@ -162,7 +160,7 @@ class SQLiteBackend:
         try:
             if not self._free and self._writer is not None:
                 self._writer.check_place()  # a new connection would read whatever stands there now
-            reader = self._free.pop() if self._free else _Reader(self._connect(), self._revisions)
+            reader = self._free.pop() if self._free else _Reader(self.name, self._connect(), self._revisions)
             if one_state:
                 reader.connection.execute("BEGIN")
         except apsw.Error as e:
@@ -181,8 +179,6 @@ class SQLiteBackend:
         """Queue a set; it is applied at once when the writer is free."""
         assert self._writer is not None, "the backend is open"
         return self._writer.land(write_set)
-
-    # the rest
 
     async def now(self) -> int:
         """Read the clock the store was opened with: on one machine, all processes share it."""
@@ -211,17 +207,23 @@ class SQLiteBackend:
 class _Reader:
     """One reader connection."""
 
-    def __init__(self, connection: apsw.Connection, revisions: Revisions) -> None:
-        self.connection, self._revisions = connection, revisions
+    def __init__(self, name: str, connection: apsw.Connection, revisions: Revisions) -> None:
+        self._name, self.connection, self._revisions = name, connection, revisions
         connection.pragma("query_only", True)
 
     async def read(self, requests: Sequence[Request]) -> list[Answer]:
         """Answer requests, from one state inside a read transaction."""
-        return [await self._answer(request) for request in requests]
+        try:
+            return [await self._answer(request) for request in requests]
+        except apsw.Error as e:
+            raise translated(self._name, e) from e
 
     def newest(self) -> int:
         """Answer the newest commit sequence."""
-        return int(self.connection.execute("SELECT seq FROM commits").get)
+        try:
+            return int(self.connection.execute("SELECT seq FROM commits").get)
+        except apsw.Error as e:
+            raise translated(self._name, e) from e
 
     async def _answer(self, request: Request) -> Answer:
         c = self.connection
@@ -235,8 +237,11 @@ class _Reader:
         if request.limit is not None and request.limit <= SCAN_INLINE_ROWS:
             return cursor.fetchall()
         rows: list[Any] = []
-        while part := list(itertools.islice(cursor, _SLICE_ROWS)):
-            rows += part
-            if len(part) == _SLICE_ROWS:
-                await asyncio.sleep(0)
-        return rows
+        try:
+            while part := list(itertools.islice(cursor, _SLICE_ROWS)):
+                rows += part
+                if len(part) == _SLICE_ROWS:
+                    await asyncio.sleep(0)
+            return rows
+        finally:
+            cursor.close(True)  # a cancelled read must not hold its old state on a connection that is used again

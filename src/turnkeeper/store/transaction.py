@@ -52,6 +52,7 @@ class Transaction(Rows):
         self._remembering: dict[str, dict[Get | Scan, Answer]] = {}
         self._overlay = Overlay()
         self._held: list[str] = []
+        self._lining: dict[str, asyncio.Event] = {}  # the lines its tasks stand in
         self._parts: list[asyncio.Task[Any] | None] = []  # the tasks of its open savepoints
         self._now: int | None = None
         self._deadline_us: int | None = None
@@ -80,8 +81,9 @@ class Transaction(Rows):
         found = self._recalled(root, requests) if root is not None and recall == "use" else None
         if found is None:
             more = [checked(request) for request in unless_recalled]
+            pure = not self._overlay.holds_rows()  # what is read now has no own writes in it
             found = await self._rows([*requests, *more], touching=touching)
-            if root is not None and recall != "no":
+            if root is not None and recall != "no" and pure:
                 self._remembering.setdefault(root, {}).update(zip(requests, found, strict=False))
             requests += more
         return [decoded(request, answer) for request, answer in zip(requests, found, strict=True)]
@@ -101,10 +103,11 @@ class Transaction(Rows):
         """Note what this landing leaves of the roots it wrote in; of the others it wrote in, nothing is known any more."""
         for root in {*written.drops, *(claim.root for claim in written.claims if claim.written)}:
             answers, rev = self._remembering.get(root), self._overlay.revs[root]
-            if answers is None or not rev or root in written.drops:
+            left = {r: self._left(r, answer) for r, answer in (answers or {}).items()}
+            if not left or not rev or root in written.drops or UNKNOWN in left.values():
                 self._host.recall.forget(root)
             else:
-                self._host.recall.keep(root, rev + 1, {r: self._left(r, answer) for r, answer in answers.items()})
+                self._host.recall.keep(root, rev + 1, left)
 
     def _left(self, request: Get | Scan, answer: Answer) -> Answer:
         if isinstance(request, Scan):
@@ -117,14 +120,22 @@ class Transaction(Rows):
         for root in sorted(set(roots)):
             if root in self._held or root in self._overlay.revs:
                 continue
+            if root in self._lining:  # another task of this transaction stands in that line already
+                await self._lining[root].wait()
+                continue
             text_cell(root, "root")
-            upwards = not self._held or root > self._held[-1]
-            if await lines.enter(self, root) if upwards else lines.try_enter(self, root):
-                if not self.live:  # the block ended while a task of it stood in line
-                    lines.leave(self, root)
-                    self._check_live()
-                self._held.append(root)
-                self._held.sort()
+            entered = self._lining[root] = asyncio.Event()
+            try:
+                upwards = not self._held or root > self._held[-1]
+                if await lines.enter(self, root) if upwards else lines.try_enter(self, root):
+                    if not self.live:  # the block ended while a task of it stood in line
+                        lines.leave(self, root)
+                        self._check_live()
+                    self._held.append(root)
+                    self._held.sort()
+            finally:
+                del self._lining[root]
+                entered.set()
 
     # reading
 
@@ -319,6 +330,7 @@ class Transaction(Rows):
         except BaseException:
             if self.live:
                 self._overlay.rewind(mark)
+                self._remembering.clear()
             raise
         finally:
             self._parts.pop()
