@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Protocol
 
-from .errors import AlreadyLanded, Fenced, Misuse, OutcomeUnknown, TurnkeeperError
+from .errors import AlreadyLanded, Fenced, Invalid, Misuse, OutcomeUnknown, TurnkeeperError
 from .history import History
 from .history.alternatives import Alternative
 from .history.content import NewMessage, message, parts
@@ -112,16 +113,21 @@ class Line:
         self, play: Play, input: Content | None = None, *, key: str | None = None, durable_input: bool = True
     ) -> LandedTurn:
         """Play a turn if its key has not landed; answer the stored turn either way."""
+        block = self.turn(input, key=key, durable_input=durable_input)
         try:
-            async with self.turn(input, key=key, durable_input=durable_input) as turn:
+            async with block as turn:
                 await play(turn)
         except AlreadyLanded as e:
+            if e is not block.answered:
+                raise  # another turn's, which the play met
             return e.turn  # type: ignore[attr-defined, no-any-return]
         return turn.landed  # type: ignore[no-any-return]
 
     def _turn(self, kind: Kind, input: Content | None, key: str | None, durable: bool, at: int | None) -> TurnBlock:
         if isinstance(self._scope, Transaction):
             raise Misuse("A turn cannot run inside a transaction block.", do="Play it through the store's own handle.")
+        if key is not None and not (isinstance(key, str) and key.strip()):
+            raise Invalid("A turn's key is a text that is not blank.", do="Give a key, or none.", path="key")
         said = None if input is None else parts(input)
         digest = request_digest([kind, self._take, at, said])
         return TurnBlock(self._scope, self._ref, Request(kind, said, key, digest, self._take, at), durable)
@@ -192,7 +198,7 @@ class Session(Line):
 
     async def claim(self, *, take_over: bool = False, wait_s: float = 0.0) -> Claim:
         """Own the session. Raises SessionBusy when a live owner holds it."""
-        return await self._store().ownership.claim(self._ref, take_over=take_over, wait_s=wait_s)
+        return await self._store().ownership.claim(self._ref, take_over=take_over, wait_s=wait_s, verify=True)
 
     async def release(self) -> None:
         """Give the session back; whoever inherited the claim is fenced."""
@@ -215,6 +221,9 @@ class Session(Line):
         return f"<Session {self.session_id}>"
 
 
+_playing: ContextVar[tuple[TurnBlock, ...]] = ContextVar("turnkeeper_turns", default=())
+
+
 class TurnBlock:
     """The `async with` of a turn. Entering owns the session and keeps the input; leaving lands everything, or nothing.
 
@@ -227,19 +236,32 @@ class TurnBlock:
         self._store, self._ref, self._request, self._durable = store, ref, request, durable
         self._owning: Ownership = store.ownership
         self._turns = Turns(store)
+        self.live = False
+        self.answered: AlreadyLanded | None = None
+        """What this turn was refused with, because its key has landed."""
+
+    @property
+    def _place(self) -> tuple[str, str]:
+        return self._owning.owner_id, self._ref.session_id
 
     async def __aenter__(self) -> Turn:
         self._lane = self._owning.lane(self._ref.session_id)
-        if self._owning.playing(self._ref.session_id):
-            raise Misuse("This task is already in a turn of this session.", do="End that turn first.")
+        if any(block.live and block._place == self._place for block in _playing.get()):
+            raise Misuse(
+                "This task, or the one that started it, is in a turn of this session; they would wait for each other.",
+                do="End that turn first.",
+            )
         await self._lane.acquire()
         try:
             self._claim = await self._own()
             started = await self._begin()
-        except BaseException:
+        except BaseException as e:
             self._lane.release()
+            self.answered = e if isinstance(e, AlreadyLanded) else None
             raise
-        self._owning.set_playing(self._ref.session_id, True)
+        self._owning.use(self._ref.session_id)
+        self.live = True
+        _playing.set((*(block for block in _playing.get() if block.live), self))
         self._turn = Turn(self._request, started, self._read)
         return self._turn
 
@@ -276,11 +298,17 @@ class TurnBlock:
             else:
                 await self._fail(error)
         finally:
-            self._owning.set_playing(self._ref.session_id, False)
+            self.live = False
+            self._turn.end()
             self._lane.release()
+            await self._owning.end_use(self._ref.session_id)
 
     async def _land(self) -> LandedTurn:
-        return await self._turns.commit_turn(self._ref, self._turn.outcome(), self._claim)
+        try:
+            return await self._turns.commit_turn(self._ref, self._turn.outcome(), self._claim)
+        except AlreadyLanded as e:
+            self.answered = e
+            raise
 
     async def _fail(self, error: BaseException) -> None:
         if isinstance(error, Fenced):

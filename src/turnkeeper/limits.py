@@ -27,10 +27,10 @@ GROUP_SETS = 16
 """Write sets landed under one COMMIT."""
 
 GROUP_ROWS = 300
-"""Rows applied on the event loop in one go; a larger group is applied in the writer's thread."""
+"""Rows applied on the event loop in one go; a larger group is applied in slices of so many."""
 
 SCAN_INLINE_ROWS = 1000
-"""A scan that may answer more rows than this goes to a thread, as one call."""
+"""A scan that may answer more rows than this is read in slices, so that the loop breathes."""
 
 RETRY_S = 5.0
 """How long `transact` goes on retrying lost races."""

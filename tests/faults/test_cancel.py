@@ -102,7 +102,6 @@ def nothing_is_held(store: turnkeeper.Store) -> None:
     """Check that no root and no lane is left behind."""
     assert store._engine.lines._lines == {}
     assert not [name for name, lane in store.ownership._lanes.items() if lane.locked()]
-    assert store.ownership._playing == {}
 
 
 async def whole(store: turnkeeper.Store, session: turnkeeper.Session, before: int, key: str) -> None:

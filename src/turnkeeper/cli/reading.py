@@ -173,6 +173,10 @@ def print_state(out: Any, state: dict[str, Any]) -> None:
         out.print(Text(slot, style="bold"))
         if not fields:
             out.print("  (nothing yet)", style="dim")
+        if not isinstance(fields, dict):  # a list of rows, or one value
+            for row in fields if isinstance(fields, list) else [fields]:
+                out.print(Text("  " + screen.fit(json.dumps(row, ensure_ascii=False), out.width - 4)))
+            continue
         room = min(24, max((cell_len(screen.one_line(name)) for name in fields), default=0))
         for name, value in fields.items():
             label = pad(screen.fit(name, room), room)

@@ -10,7 +10,8 @@ from ..records import MESSAGES, TAKES, Message, Session, Take
 from ..store.backend import Get, Scan
 from ..store.reading import Rows
 from ..store.transaction import Transaction
-from .choosing import select_swipe, select_take, versions_of
+from .choosing import version_change, versions_of
+from .line import Change, change_line
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -48,9 +49,12 @@ async def choose(
             id=number,
         )
     chosen = found[number]
-    await select_swipe(tx, head.session_id, chosen.position, chosen.index, take=chosen.take)
-    if take is None or take == head.active_take:
-        await select_take(tx, head.session_id, chosen.take)
+    change = await version_change(tx, head, chosen.take, chosen.position, chosen.index)
+    changes = [] if change is None else [change]
+    if chosen.take != head.active_take and (take is None or take == head.active_take):
+        changes.append(Change("active", None, None, head.active_take, chosen.take))
+    if changes:
+        await change_line(tx, head, "history.chosen", changes)
 
 
 async def _alternatives(
@@ -106,8 +110,8 @@ async def last_replies(rows: Rows, take: Take) -> list[Message]:
     while high >= 0:
         page = await rows.scan(MESSAGES, take.session_id, take.take, high=high, limit=16, reverse=True)
         for message in page:
-            if message.cut:
-                continue
+            if message.cut or (message.role == "system" and message.turn is None):
+                continue  # a note that somebody added is no reply
             if message.role == "user" or (replies and (message.turn is None or message.turn != replies[-1].turn)):
                 return replies[::-1]
             replies.append(message)

@@ -15,7 +15,7 @@ from .appending import Appended, delta_rows, write_added
 from .content import NewMessage
 from .line import Change, change_line
 from .slots import NewDelta
-from .state import enter_take, find_message, rebuild
+from .state import enter_take, find_message, live_take, rebuild, take_and_tips
 
 
 def versions_of(message: Message) -> list[int]:
@@ -79,10 +79,18 @@ def _check_kind(message: Message, content: NewMessage) -> None:
 async def select_swipe(tx: Transaction, who: Who, position: int, index: int, *, take: int | None = None) -> None:
     """Show another version of a message, by its index from 0 (S-126). Showing the shown one changes nothing.
 
-    Raises NotFound for an unknown take, position or index.
+    Raises NotFound for an unknown take, position or index, and for a cut version.
     """
     head, row, _ = await enter_take(tx, who, take)
-    message = await find_message(tx, row, position)
+    change = await version_change(tx, head, row.take, position, index)
+    if change is not None:
+        await change_line(tx, head, "history.chosen", [change])
+
+
+async def version_change(tx: Transaction, head: Session, take: int, position: int, index: int) -> Change | None:
+    """Answer the change that shows a version of a message, None when it is shown. Raises NotFound."""
+    row, _ = await take_and_tips(tx, head.session_id, take)
+    message = await find_message(tx, live_take(row, head.session_id, take), position)
     numbers = versions_of(message)
     if type(index) is not int or not 0 <= index < len(numbers):
         raise NotFound(
@@ -94,11 +102,13 @@ async def select_swipe(tx: Transaction, who: Who, position: int, index: int, *, 
     if numbers[index] in (message.cut_versions or ()):
         raise NotFound(
             f"The version {index} of the message at position {position} is cut.",
-            do="Restore it first.", kind="version", id=index,
-        )  # fmt: skip
-    if message.version != numbers[index]:
-        change = Change("shown", row.take, position, message.version, numbers[index])
-        await change_line(tx, head, "history.chosen", [change])
+            do="Restore it first.",
+            kind="version",
+            id=index,
+        )
+    if message.version == numbers[index]:
+        return None
+    return Change("shown", take, position, message.version, numbers[index])
 
 
 async def select_take(tx: Transaction, who: Who, take: int) -> None:

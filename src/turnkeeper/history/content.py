@@ -25,6 +25,15 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "media": ("ref", "mime"),
     "other": (),
 }
+_MORE: dict[str, type] = {
+    "name": str,
+    "interaction": str,
+    "hidden": bool,
+    "created_at": int,
+    "meta": dict,
+    "extra": dict,
+    "message_extra": dict,
+}
 _TEXTS = ("text", "id", "name", "call_id", "ref", "mime", "signature")
 
 
@@ -58,7 +67,14 @@ class NewMessage(msgspec.Struct, frozen=True):
 def message(role: str, content: str | Sequence[Mapping[str, Any]], **more: Any) -> NewMessage:
     """Build a message from a text or parts. Raises Invalid for an unknown role or a malformed part."""
     if role not in ROLES:
-        raise Invalid(f"{role!r} is not a role.", do=f"Use one of {', '.join(ROLES)}.", path="role")
+        raise Invalid("That is not a role.", do=f"Use one of {', '.join(ROLES)}.", path="role")
+    for given, value in more.items():
+        if given not in _MORE:
+            raise Invalid(f"A message has no `{given}`.", do=f"It may have {', '.join(_MORE)}.", path=given)
+        if value is not None and type(value) is not _MORE[given]:
+            raise Invalid(
+                f"`{given}` is {type(value).__name__}, not {_MORE[given].__name__}.", do="Change it.", path=given
+            )
     kept = {name: copied(value, name) for name, value in more.items()}
     return NewMessage(role, parts(content), **kept)  # type: ignore[arg-type]
 

@@ -8,6 +8,7 @@ import msgspec
 
 from ..errors import Damaged, Invalid
 from ..kit.fenced import Who, look_up, ref_of, root_of
+from ..limits import INT_MAX
 from ..records import MESSAGES, TAKES, Message, Take, Version
 from ..store.backend import Get, Scan
 from ..store.reading import Rows
@@ -44,8 +45,9 @@ async def messages(
 
     Raises NotFound for an unknown take, Damaged when a version that is shown is missing.
     """
-    if last is not None and (type(last) is not int or last < 0):
-        raise Invalid("`last` is a whole number from 0.", do="Give how many messages you want.", path="last")
+    for name, number in (("last", last), ("before", before)):
+        if number is not None and (type(number) is not int or not 0 <= number <= INT_MAX):
+            raise Invalid(f"`{name}` is a whole number from 0.", do="Give a number, or none.", path=name)
     head, _ = await look_up(rows, who)
     found = await _uncut(rows, head.session_id, head.active_take if take is None else take, before, last)
     contents = await versions_by_number(rows, head.session_id, (message.version for message in found))

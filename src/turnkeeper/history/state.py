@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..errors import NotFound
+from ..errors import Invalid, NotFound
 from ..kit.fenced import Who, enter, look_up, ref_of, root_of
 from ..limits import KEYFRAME_EVERY
 from ..records import (
@@ -112,7 +112,9 @@ def live_take(row: Take | None, session_id: str, take: int) -> Take:
 
 async def find_message(rows: Rows, take: Take, position: int) -> Message:
     """Read an uncut message. Raises NotFound."""
-    found = await rows.get(MESSAGES, take.session_id, take.take, position) if position >= 0 else None
+    if type(position) is not int:
+        raise Invalid("A position is a whole number.", do="Give an int.", path="position")
+    found = await rows.get(MESSAGES, take.session_id, take.take, position) if 0 <= position < take.cursor else None
     if found is None or found.cut:
         raise NotFound(
             f"Take {take.take} of session {take.session_id!r} shows no message at position {position}.",

@@ -7,6 +7,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from ..errors import Invalid, TooLarge
+from ..jsonvalue import check, encode
+from ..limits import EVENT_BYTES
 from ..records import Delivery, Event, Session
 
 SINK = "out"
@@ -18,6 +21,19 @@ class Written(msgspec.Struct, frozen=True):
 
     head: Session
     rows: list[Event | Delivery]
+
+
+def check_event(kind: Any, body: Any) -> None:
+    """Refuse an event that cannot be kept. Raises Invalid, or TooLarge above `limits.EVENT_BYTES`."""
+    if not isinstance(kind, str) or not kind:
+        raise Invalid("An event's type is a text that is not empty.", do="Give one.", path="type")
+    check(body, "event")
+    size = len(encode(body).encode())
+    if size > EVENT_BYTES:
+        raise TooLarge(
+            f"An event body of {size:,} bytes is above the limit of {EVENT_BYTES:,}.",
+            do="Store the bulk elsewhere and name it.", family="event-bytes", limit=EVENT_BYTES, size=size,
+        )  # fmt: skip
 
 
 def write_event(head: Session, kind: str, body: Any, now: int) -> Written:

@@ -12,14 +12,14 @@ import logging
 import os
 import socket
 import weakref
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from ..clock import SECOND_US
 from ..errors import SessionBusy, TurnkeeperError
 from ..ids import token
-from ..records import OWNERS, PENDING_TURNS, SESSIONS, Owner, Session
+from ..records import OWNERS, PENDING_TURNS, SESSIONS, Owner, PendingTurn, Session
 from ..store.backend import Get, Scan
 from ..store.engine import Engine
 from ..store.reading import Rows
@@ -42,7 +42,7 @@ class Ownership:
         self._uses: dict[str, int] = {}
         self._lanes: Locks = weakref.WeakValueDictionary()  # a lock lives while somebody holds or awaits it
         self._claiming: Locks = weakref.WeakValueDictionary()
-        self._playing: dict[str, asyncio.Task[Any] | None] = {}
+        self._leaving: set[str] = set()  # sessions to be released when their running turn has ended
         self._heart: asyncio.Task[None] | None = None
         self._registering = asyncio.Lock()
 
@@ -50,29 +50,24 @@ class Ownership:
         """Answer the lock in which this store's turns on one session wait for each other."""
         return self._lanes.setdefault(session_id, asyncio.Lock())
 
-    def playing(self, session_id: str) -> bool:
-        """Say whether the running task is in a turn of the session: another one there would wait for itself."""
-        return self._playing.get(session_id) is asyncio.current_task()
-
-    def set_playing(self, session_id: str, on: bool) -> None:
-        """Note that the running task has begun, or ended, a turn of the session."""
-        if on:
-            self._playing[session_id] = asyncio.current_task()
-        else:
-            self._playing.pop(session_id, None)
-
     def held(self, session_id: str) -> Claim | None:
         """Answer the claim this store believes to hold."""
         return self._held.get(session_id)
 
-    async def claim(self, who: Who, *, take_over: bool = False, wait_s: float = 0.0) -> Claim:
+    async def claim(self, who: Who, *, take_over: bool = False, wait_s: float = 0.0, verify: bool = False) -> Claim:
         """Own a session, and make the running context a writer under that claim.
 
-        Raises SessionBusy when a live owner holds it and `wait_s` seconds did not change that.
+        A claim this store believes to hold is taken as it is; `verify` looks first whether it is still one. Raises
+        SessionBusy when a live owner holds the session and `wait_s` seconds did not change that.
         """
         ref = ref_of(who)
         async with self._claiming.setdefault(ref.session_id, asyncio.Lock()):
             claim = self._held.get(ref.session_id)
+            if claim is not None and (verify or take_over):
+                head, _ = await self._scope.look(lambda rows: look_up(rows, ref))
+                if head.run_epoch != claim.epoch:
+                    self.forget(claim)
+                    claim = None
             if claim is None or (ref.instance_id not in (None, claim.instance_id)):
                 await self._register()
                 claim = await self._claim_patiently(ref, take_over, wait_s)
@@ -109,10 +104,7 @@ class Ownership:
             last_activity_at=now,
         )
         await tx.update(mine, expect={"run_epoch": head.run_epoch})
-        for pending in left_behind:
-            if pending.state == "running":
-                detail = {"code": "interrupted", "message": "the worker that ran it is gone or was replaced"}
-                await tx.update(replace(pending, state="interrupted", detail=detail), expect={"state": "running"})
+        await _interrupt(tx, left_behind)
         return Claim(head.session_id, head.instance_id, mine.run_epoch)
 
     def _alive(self, owner_id: str, owner: Owner | None, now_us: int) -> bool:
@@ -133,15 +125,22 @@ class Ownership:
             del self._held[claim.session_id]
 
     def use(self, session_id: str) -> None:
-        """Count one more `async with session`."""
+        """Count one use more: an `async with session`, or a turn."""
         self._uses[session_id] = self._uses.get(session_id, 0) + 1
 
     async def leave(self, session_id: str) -> None:
-        """End one `async with session`; the last one releases the claim."""
+        """End one `async with session`; the last one releases the claim, after the turn that still runs under it."""
+        self._leaving.add(session_id)
+        await self.end_use(session_id)
+
+    async def end_use(self, session_id: str) -> None:
+        """Count one use less: of an `async with session`, or of a turn."""
         self._uses[session_id] -= 1
         if not self._uses[session_id]:
             del self._uses[session_id]
-            await self.release(session_id)
+            if session_id in self._leaving:
+                self._leaving.discard(session_id)
+                await self.release(session_id)
 
     async def release(self, session_id: str) -> None:
         """Give a session back: one landing, epoch + 1, so that whoever inherited the claim is fenced. Idempotent.
@@ -154,13 +153,18 @@ class Ownership:
             await self._scope.transact(lambda tx: self._give(tx, claim))
 
     async def _give(self, tx: Transaction, claim: Claim) -> None:
-        head = (await tx.fetch(root_of(claim.session_id), Get(SESSIONS, (claim.session_id,))))[0]
+        head, left = await tx.fetch(
+            root_of(claim.session_id),
+            Get(SESSIONS, (claim.session_id,)),
+            Scan(PENDING_TURNS, prefix=(claim.session_id,)),
+        )
         if head is None or head.instance_id != claim.instance_id or head.run_epoch != claim.epoch:
             return
         status = "completed" if head.status == "running" else head.status
         await tx.update(
             replace(head, status=status, run_epoch=head.run_epoch + 1, owner=None), expect={"run_epoch": claim.epoch}
         )
+        await _interrupt(tx, left)
 
     async def _register(self) -> None:
         async with self._registering:  # the first turns of several sessions may start at once
@@ -206,6 +210,14 @@ class Ownership:
             await self._scope.transact(lambda tx: tx.delete(OWNERS, self.owner_id))
         finally:
             self._engine.backend.owners.release(self.owner_id)
+
+
+async def _interrupt(tx: Transaction, left_behind: Sequence[PendingTurn]) -> None:
+    """Mark turns that nobody runs any more; their input stays."""
+    for pending in left_behind:
+        if pending.state == "running":
+            detail = {"code": "interrupted", "message": "the worker that ran it is gone, was replaced or let go"}
+            await tx.update(replace(pending, state="interrupted", detail=detail), expect={"state": "running"})
 
 
 def _busy(head: Session, owner: Owner | None) -> SessionBusy:

@@ -1,7 +1,7 @@
 """Receipts: insert-only proof that a keyed request happened, with the digest of the request and its stored answer.
 
 `verdict` answers a replay with the stored answer, refuses a key that named another request, and says None for the first
-time; the caller then does the work and adds `receipt` in the same landing, so the two cannot part.
+time; the caller then does the work and adds a Receipt in the same landing, so the two cannot part.
 """
 
 from __future__ import annotations

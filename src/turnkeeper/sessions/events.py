@@ -6,11 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..errors import Invalid, TooLarge
-from ..jsonvalue import check, encode
+from ..errors import Invalid
 from ..kit.fenced import Who, enter, look_up
-from ..kit.log import write_event
-from ..limits import EVENT_BYTES, PAGE_ROWS
+from ..kit.log import check_event, write_event
+from ..limits import PAGE_ROWS
 from ..records import EVENTS, Event
 from ..store.reading import Rows
 from ..store.transaction import Transaction
@@ -18,15 +17,7 @@ from ..store.transaction import Transaction
 
 async def append_event(tx: Transaction, who: Who, kind: str, body: Any) -> int:
     """Add an event to a session's log; answer its number. Raises TooLarge above `limits.EVENT_BYTES`, NotFound, Gone."""
-    if not isinstance(kind, str) or not kind:
-        raise Invalid("An event's type is a text that is not empty.", do="Give one.", path="type")
-    check(body, "event")
-    size = len(encode(body).encode())
-    if size > EVENT_BYTES:
-        raise TooLarge(
-            f"An event body of {size:,} bytes is above the limit of {EVENT_BYTES:,}.",
-            do="Store the bulk elsewhere and name it.", family="event-bytes", limit=EVENT_BYTES, size=size,
-        )  # fmt: skip
+    check_event(kind, body)
     head, _ = await enter(tx, who)
     now = await tx.now()
     written = write_event(head, kind, body, now)
@@ -37,5 +28,7 @@ async def append_event(tx: Transaction, who: Who, kind: str, body: Any) -> int:
 
 async def events(rows: Rows, who: Who, *, after: int = -1, limit: int = PAGE_ROWS) -> list[Event]:
     """Answer a session's events with numbers above `after`, oldest first, at most `limit`."""
+    if type(limit) is not int or not 0 < limit <= PAGE_ROWS:
+        raise Invalid(f"`limit` is a whole number from 1 to {PAGE_ROWS}.", do="Ask for another page.", path="limit")
     head, _ = await look_up(rows, who)
-    return await rows.scan(EVENTS, head.session_id, low=after + 1, limit=min(limit, PAGE_ROWS))
+    return await rows.scan(EVENTS, head.session_id, low=after + 1, limit=limit)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import Conflict, Invalid, NotAllowed
-from ..jsonvalue import digest
+from ..jsonvalue import check, digest
 from ..kit.fenced import Who, enter, look_up
 from ..limits import PAGE_ROWS
 from ..records import RECORDS, Record, Session
@@ -43,6 +43,7 @@ async def put(
     """
     _check_names(namespace, key)
     _check_open(namespace)
+    check(body, "body")
     head, (found,) = await enter(tx, who, Get(RECORDS, (_id(who), namespace, key)))
     revision = 0 if found is None else found.revision
     if expect is not None and expect != revision:

@@ -55,6 +55,10 @@ async def create(
     session_id = uuid7() if session_id is None else session_id
     if not isinstance(session_id, str) or not session_id.strip():
         raise Invalid("A session's id is a text that is not blank.", do="Give an id, or none.", path="session_id")
+    if labels is not None and not (isinstance(labels, dict) and all(isinstance(v, str) for v in labels.values())):
+        raise Invalid("Labels are a dict of texts.", do="Give one, or none.", path="labels")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise Invalid("Metadata is a dict.", do="Give one, or none.", path="metadata")
     text_cell(session_id, "session_id")
     text_cell(space, "space")
     if title is not None and not isinstance(title, str):
@@ -132,6 +136,8 @@ async def listing(
         raise Invalid(f"`limit` is a whole number from 1 to {PAGE_ROWS}.", do="Ask for another page.", path="limit")
     if order not in ("newest", "oldest"):
         raise Invalid("`order` is newest or oldest.", do="Choose one of them.", path="order")
+    if after is not None and not isinstance(after, SessionInfo):
+        raise Invalid("`after` is the last session of the page before.", do="Give its info.", path="after")
     place = None if after is None else (space, after.created_at, after.session_id)
     headers = await rows.scan(HEADERS, space, order="listed", after=place, limit=limit, reverse=order == "newest")
     heads = await rows.fetch(None, *(Get(SESSIONS, (header.session_id,)) for header in headers)) if headers else []

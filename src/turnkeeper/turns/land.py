@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import Conflict, Invalid
+from ..history.alternatives import last_replies
 from ..history.appending import Appended, append
 from ..history.choosing import put_version
 from ..history.content import NewMessage
@@ -89,8 +90,8 @@ async def _add(tx: Transaction, head: Session, take: Take, tips: Sequence[Tip], 
         deltas = decide(outcome.changes, before)
         return await append(tx, head, take, tips, before, outcome.messages, deltas, turn=head.next_turn, now=now)
     where = (take.session_id, take.take)
-    found = await tx.scan(MESSAGES, *where, low=outcome.target, limit=2)
-    if not found or found[0].position != outcome.target or found[0].cut:
+    target = await tx.get(MESSAGES, *where, outcome.target)
+    if target is None or target.cut:
         raise Conflict(
             f"The message at position {outcome.target} of take {take.take} is not there any more.",
             do="Nothing more to do for this turn: play another.",
@@ -98,7 +99,7 @@ async def _add(tx: Transaction, head: Session, take: Take, tips: Sequence[Tip], 
         )
     before = await state_before(tx, take, outcome.target)
     deltas = decide(outcome.changes, before)
-    alone = outcome.request.at is not None or len(found) == 1
+    alone = outcome.request.at is not None or len(await last_replies(tx, take)) == 1
     if alone and len(outcome.messages) == 1:
         return await put_version(tx, head, take, outcome.target, outcome.messages[0], deltas, now=now)
     number = await fork(tx, take.session_id, at=outcome.target - 1, take=take.take, kind="regenerate")

@@ -63,7 +63,9 @@ async def prepare(rows: Rows, who: Who, request: Request, claim: Claim | None = 
 
     Raises AlreadyLanded when its key has landed with equal input, KeyReused when the input differs, NotFound, Gone, Fenced.
     """
-    return (await _start(rows, who, request, claim))[1]
+    _, started, left = await _start(rows, who, request, claim)
+    earlier = next((row for row in left if _same(row, request)), None)
+    return started if earlier is None else replace(started, pending_no=earlier.pending_no)
 
 
 async def begin(tx: Transaction, who: Who, request: Request, claim: Claim) -> Started:
@@ -134,7 +136,6 @@ async def _start(
         unless_recalled=receipts,
         recall="keep",
     )
-    check_claim(head, claim)
     if receipt:
         answer = verdict(receipt[0], request.digest)
         if answer is not None:
@@ -142,18 +143,29 @@ async def _start(
         for row in left:
             if row.key == request.key and row.digest != request.digest:
                 raise reused(row.key)
+    check_claim(head, claim)
     number = head.active_take if request.take is None else request.take
     if number != guess:
         take, tips = await take_and_tips(rows, session_id, number)
     take = live_take(take, session_id, number)
     if request.kind == "reply":
         return head, Started(number, None, take.cursor, await tip_state(rows, take, tips), None), left
-    target = await _target(rows, take) if request.at is None else (await find_message(rows, take, request.at)).position
+    target = await _target(rows, take, request.at)
     return head, Started(number, target, target, await state_before(rows, take, target), None), left
 
 
-async def _target(rows: Rows, take: Take) -> int:
-    """Answer the position of the first message the last turn added after its input. Raises NotFound when there is none."""
+async def _target(rows: Rows, take: Take, at: int | None) -> int:
+    """Answer the position a regenerate is for: `at`, or where the last turn's replies begin.
+
+    Raises NotFound when there is no reply, Invalid when the message at `at` is none.
+    """
+    if at is not None:
+        message = await find_message(rows, take, at)
+        if message.role != "assistant":
+            raise Invalid(
+                f"The message at position {at} is no reply.", do="Name a message of the assistant.", path="at"
+            )
+        return at
     replies = await last_replies(rows, take)
     if not replies:
         raise NotFound(

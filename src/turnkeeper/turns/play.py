@@ -6,13 +6,15 @@ Everything gathers here, outside any transaction. Nothing of it is kept when the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from ..errors import Invalid
+from ..errors import Invalid, Misuse
 from ..history.content import NewMessage, message, text_of
 from ..history.fold import VARS, state_of
 from ..history.slots import NewDelta
 from ..jsonvalue import check, copied, same
+from ..kit.log import check_event
 from .land import Add, Outcome
 from .pending import Request, Started
 
@@ -28,6 +30,7 @@ class Vars(MutableMapping[str, Any]):
         self._gone: set[str] = set()
         self._added: dict[str, tuple[int | float, Any]] = {}
         self._order: dict[str, None] = {}
+        self.ended = False
 
     def __getitem__(self, name: str) -> Any:
         if name in self._gone:
@@ -41,6 +44,8 @@ class Vars(MutableMapping[str, Any]):
         return value
 
     def __setitem__(self, name: str, value: Any) -> None:
+        if self.ended:
+            raise ended()
         if not isinstance(name, str):
             raise Invalid("A variable's name is text.", do="Give a str.", path="vars")
         value = copied(value, f"vars.{name}")
@@ -50,6 +55,8 @@ class Vars(MutableMapping[str, Any]):
         self._order[name] = None
 
     def __delitem__(self, name: str) -> None:
+        if self.ended:
+            raise ended()
         if name not in self:
             raise KeyError(name)
         self._now.pop(name, None)
@@ -72,12 +79,15 @@ class Vars(MutableMapping[str, Any]):
 
     def add(self, name: str, amount: int | float) -> None:
         """Add to a number. It is counted on the value at the landing, so adds of two turns add up."""
+        if self.ended:
+            raise ended()
         check(amount, f"vars.{name}")
         value = self.get(name, 0)
         if type(amount) not in (int, float) or type(value) not in (int, float):
             raise Invalid(
                 f"vars.{name} and what is added to it must be numbers.", do="Set it instead.", path=f"vars.{name}"
             )
+        check(value + amount, f"vars.{name}")
         total = amount
         if name in self._added and same(self._added[name][1], value):
             total += self._added[name][0]
@@ -105,17 +115,33 @@ class Vars(MutableMapping[str, Any]):
         return changed
 
 
+def ended() -> Misuse:
+    """Build the error for a turn that is used after its block."""
+    return Misuse("This turn has ended.", do="Use a turn only inside its block; play another one.")
+
+
 class Turn:
     """One running turn. Use it inside its block; it lands when the block ends without an error."""
 
     def __init__(self, request: Request, started: Started, history: Any) -> None:
         self._request, self._started, self._history = request, started, history
+        self._ended = False
         self._messages: list[NewMessage] = []
         self._events: list[tuple[str, Any]] = []
-        self.vars = Vars(started.state[VARS])
-        self.state: Mapping[str, Any] = state_of({**started.state, VARS: self.vars}, started.state.slots)
+        self._vars = Vars(started.state[VARS])
+        self._state = MappingProxyType(state_of({**started.state, VARS: self._vars}, started.state.slots))
         self.landed: Any = None
         """The stored answer, once the block has ended and the turn has landed."""
+
+    @property
+    def vars(self) -> Vars:
+        """The variables: a dict whose changes land with the turn."""
+        return self._vars
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """The state by slot, to read; `vars` is the one that a turn writes."""
+        return self._state
 
     @property
     def input(self) -> str | None:
@@ -145,6 +171,9 @@ class Turn:
 
     def say(self, role: str, content: str | Sequence[Mapping[str, Any]], **more: Any) -> None:
         """Add a message of any role (`name=`, `meta=`, `extra=`, `hidden=`). Raises Invalid."""
+        self._check_running()
+        if self._request.at is not None and role != "assistant":
+            raise Invalid("Another version of a reply is a reply.", do="Use turn.reply(…).", path="role")
         self._messages.append(message(role, content, **more))
 
     def call(self, name: str, args: Any, *, call_id: str) -> None:
@@ -156,8 +185,18 @@ class Turn:
         self.say("tool", [{"type": "tool_result", "call_id": call_id, "content": content, "is_error": is_error}])
 
     def emit(self, kind: str, body: Any) -> None:
-        """Add an event that lands with the turn. Raises Invalid."""
+        """Add an event that lands with the turn. Raises Invalid, or TooLarge."""
+        self._check_running()
+        check_event(kind, body)
         self._events.append((kind, copied(body, "event")))
+
+    def end(self) -> None:
+        """Take no more: the turn has landed, or failed (its block calls this)."""
+        self._ended = self._vars.ended = True
+
+    def _check_running(self) -> None:
+        if self._ended:
+            raise ended()
 
     @property
     def pending_no(self) -> int | None:
