@@ -8,6 +8,7 @@ From a `Table` follow the DDL of both SQL dialects, the statements, the memory l
 * Each order ends in the key, so no two rows tie. The key itself is the order named "key".
 * Every row belongs to a root, found from one column of its key. A table may be the *head* of its kind of root: then the
   root's revision lives in its row; other roots have theirs in a table of the waist's own.
+* `cache=True` marks a table of disposable rows: a json cell of it that cannot be read is read as UNSET, not refused.
 * `payload=True` marks a table with large cells (a rowid table with a unique index in SQLite); others are clustered.
 """
 
@@ -71,9 +72,10 @@ class Table(Generic[R]):
         unique: tuple[Unique, ...] = (),
         head: bool = False,
         payload: bool = False,
+        cache: bool = False,
     ) -> None:
         self.name, self.record, self.key, self.unique = name, record, key, unique
-        self.head, self.payload = head, payload
+        self.head, self.payload, self.cache = head, payload, cache
         self.columns = tuple(_columns(record))
         self.names = tuple(c.name for c in self.columns)
         self.index = {n: i for i, n in enumerate(self.names)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ..errors import Invalid, NotFound
@@ -136,8 +137,8 @@ async def tip_state(rows: Rows, take: Take, tips: Sequence[Tip]) -> State:
 
 
 def cached(tips: Iterable[Tip]) -> bool:
-    """Say whether a take's tip cache is there."""
-    return any(tip.slot == VARS for tip in tips)
+    """Say whether a take's tip cache is there, and can be read."""
+    return any(tip.slot == VARS for tip in tips) and all(tip.state is not UNSET for tip in tips)
 
 
 async def _before(rows: Rows, take: Take, position: int) -> tuple[State, int]:
@@ -156,7 +157,7 @@ async def _start(rows: Rows, take: Take, position: int) -> tuple[State, int, int
         Scan(KEYFRAMES, prefix=where, high=position - 1, limit=1, reverse=True),
         Scan(BASES, prefix=where),
     )
-    if frames:
+    if frames and frames[0].state is not UNSET:
         return state_of(frames[0].state), frames[0].position, frames[0].shown_count
     return state_of({base.slot: base.state for base in bases}), -1, 0
 
@@ -219,7 +220,7 @@ async def copy_state(tx: Transaction, source: Take, target: Take, last: int) -> 
     bases = await tx.scan(BASES, source.session_id, source.take)
     await tx.insert_many([Base(base.session_id, target.take, base.slot, base.state) for base in bases])
     frames = await tx.scan(KEYFRAMES, source.session_id, source.take, high=last, limit=1, reverse=True)
-    await tx.insert_many([replace(frame, take=target.take) for frame in frames])
+    await tx.insert_many([replace(frame, take=target.take) for frame in frames if frame.state is not UNSET])
     await copy_later_deltas(tx, source, target, last)
     state = await state_before_message(tx, target, last + 1)
     await write_tips(tx, target, state, state, last)

@@ -71,5 +71,7 @@ MESSAGE_DELTAS = Table(
     "message_deltas", MessageDelta, key=("session_id", "take", "position", "seq"), root=("s", "session_id")
 )
 BASES = Table("bases", Base, key=("session_id", "take", "slot"), root=("s", "session_id"), payload=True)
-TIPS = Table("tips", Tip, key=("session_id", "take", "slot"), root=("s", "session_id"), payload=True)
-KEYFRAMES = Table("keyframes", Keyframe, key=("session_id", "take", "position"), root=("s", "session_id"), payload=True)
+TIPS = Table("tips", Tip, key=("session_id", "take", "slot"), root=("s", "session_id"), payload=True, cache=True)
+KEYFRAMES = Table(
+    "keyframes", Keyframe, key=("session_id", "take", "position"), root=("s", "session_id"), payload=True, cache=True
+)

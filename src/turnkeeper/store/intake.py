@@ -110,7 +110,19 @@ class Codec:
         try:
             return self._decode(row)
         except (ValueError, TypeError, RecursionError) as e:
+            if self.table.cache:
+                return self._salvaged(row)
             raise damaged(self.table, row) from e
+
+    def _salvaged(self, row: Row) -> Any:
+        """Answer a record of a cache whose cells that cannot be read are UNSET: what rests on it is built anew."""
+        values: list[Any] = []
+        for column, cell in zip(self.table.columns, row, strict=True):
+            try:
+                values.append(decode(cell) if column.kind == "json" and isinstance(cell, str) else cell)
+            except (ValueError, TypeError, RecursionError):
+                values.append(msgspec.UNSET)
+        return self.table.record(*values)
 
     def cell(self, name: str, value: Any) -> Cell:
         """Check one column's value and answer its cell."""
