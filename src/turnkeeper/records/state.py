@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from ..schema import Json, Table
@@ -63,7 +61,7 @@ class Keyframe(msgspec.Struct, frozen=True):
     take: int
     position: int
     shown_count: int  # how many messages are shown up to here
-    state: dict[str, Any]
+    state: Json  # a dict by slot
 
 
 DELTAS = Table("deltas", Delta, key=("session_id", "version", "seq"), root=("s", "session_id"))
