@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..errors import NotFound
-from ..kit.fenced import Who, enter, look_up
+from ..kit.fenced import Who, enter, look_up, root_of, session_id_of
 from ..records import MESSAGES, TAKES, Message, Session, Take
 from ..store.backend import Get, Scan
 from ..store.reading import Rows
@@ -31,7 +31,7 @@ async def alternatives(
 
     Raises NotFound for an unknown take or position.
     """
-    head, (takes,) = await look_up(rows, who, Scan(TAKES, prefix=(who if isinstance(who, str) else who.session_id,)))
+    head, (takes,) = await look_up(rows, who, Scan(TAKES, prefix=(session_id_of(who),)))
     return await _alternatives(rows, head, takes, position, take)
 
 
@@ -39,7 +39,7 @@ async def choose(
     tx: Transaction, who: Who, number: int, position: int | None = None, *, take: int | None = None
 ) -> None:
     """Show one of the alternatives by its number; the state follows. Raises NotFound for a number that is not there."""
-    head, (takes,) = await enter(tx, who, Scan(TAKES, prefix=(who if isinstance(who, str) else who.session_id,)))
+    head, (takes,) = await enter(tx, who, Scan(TAKES, prefix=(session_id_of(who),)))
     found = await _alternatives(tx, head, takes, position, take)
     if type(number) is not int or not 0 <= number < len(found):
         raise NotFound(
@@ -71,7 +71,7 @@ async def _alternatives(
         origin = live[origin.parent_take]
     family = [origin, *(row for row in live.values() if _regenerated(row, position, live, origin))]
     requests = [Get(MESSAGES, (head.session_id, row.take, position)) for row in family]
-    messages: list[Message | None] = await rows.fetch(f"s:{head.session_id}", *requests)
+    messages: list[Message | None] = await rows.fetch(root_of(head.session_id), *requests)
     found: list[Alternative] = []
     for row, message in zip(family, messages, strict=True):
         for index, version in enumerate(versions_of(message) if message is not None and not message.cut else ()):

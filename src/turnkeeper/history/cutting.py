@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ..errors import Invalid, NotFound
-from ..kit.fenced import Who, enter
+from ..kit.fenced import Who, enter, session_id_of
 from ..records import MESSAGES, TAKES, Message, Session, Take
 from ..store.backend import Scan
 from ..store.transaction import Transaction
@@ -95,7 +95,7 @@ async def delete_take(tx: Transaction, who: Who, take: int) -> None:
 
     Raises NotFound, or Invalid for the only live take.
     """
-    head, (takes,) = await enter(tx, who, Scan(TAKES, prefix=(who if isinstance(who, str) else who.session_id,)))
+    head, (takes,) = await enter(tx, who, Scan(TAKES, prefix=(session_id_of(who),)))
     live = {row.take: row for row in takes if not row.deleted}
     row = live_take(live.get(take), head.session_id, take)
     changes = [Change("deleted", take, None, False, True)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..kit.fenced import root_of
 from ..records import DELTAS, VERSIONS, Delta, Version
 from ..schema import Table
 from ..store.backend import Scan
@@ -31,7 +32,7 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 async def _read(rows: Rows, table: Table[Any], session_id: str, wanted: set[int]) -> list[Any]:
     scans = [Scan(table, prefix=(session_id,), low=low, high=high) for low, high in runs(wanted)]
-    answers = await rows.fetch(f"s:{session_id}", *scans) if scans else []
+    answers = await rows.fetch(root_of(session_id), *scans) if scans else []
     return [record for answer in answers for record in answer if record.version in wanted]
 
 

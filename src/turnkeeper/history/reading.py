@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ..errors import Damaged, Invalid
-from ..kit.fenced import Who, look_up, ref_of, root_of
+from ..kit.fenced import Who, look_up, root_of, session_id_of
 from ..limits import INT_MAX
 from ..records import MESSAGES, TAKES, Message, Take, Version
 from ..store.backend import Get, Scan
@@ -102,5 +102,5 @@ async def versions(rows: Rows, who: Who, position: int, *, take: int | None = No
 
 async def takes(rows: Rows, who: Who) -> list[Take]:
     """Answer the live takes of a session by number."""
-    _, (found,) = await look_up(rows, who, Scan(TAKES, prefix=(ref_of(who).session_id,)))
+    _, (found,) = await look_up(rows, who, Scan(TAKES, prefix=(session_id_of(who),)))
     return [take for take in found if not take.deleted]

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ..errors import Invalid, NotFound
-from ..kit.fenced import Who, enter, look_up, ref_of, root_of
+from ..kit.fenced import Who, enter, look_up, root_of, session_id_of
 from ..limits import KEYFRAME_EVERY
 from ..records import (
     BASES,
@@ -81,7 +81,7 @@ async def enter_take(tx: Transaction, who: Who, take: int | None) -> tuple[Sessi
 
 
 def _wanted(who: Who, take: int | None) -> tuple[Get, Scan]:
-    where = (ref_of(who).session_id, take or 0)  # mostly the active take is the first one: no second read then
+    where = (session_id_of(who), take or 0)  # mostly the active take is the first one: no second read then
     return Get(TAKES, where), Scan(TIPS, prefix=where)
 
 

@@ -57,6 +57,11 @@ def ref_of(who: Who) -> Ref:
     return who if isinstance(who, Ref) else Ref(who)
 
 
+def session_id_of(who: Who) -> str:
+    """Answer the id of the session that is meant."""
+    return who if isinstance(who, str) else who.session_id
+
+
 def root_of(session_id: str) -> str:
     """Answer the id of a session's root."""
     return f"s:{session_id}"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ..errors import Conflict, Invalid, NotAllowed
 from ..jsonvalue import check, digest
-from ..kit.fenced import Who, enter, look_up
+from ..kit.fenced import Who, enter, look_up, session_id_of
 from ..limits import PAGE_ROWS
 from ..records import RECORDS, Record, Session
 from ..store.backend import Get
@@ -44,7 +44,7 @@ async def put(
     _check_names(namespace, key)
     _check_open(namespace)
     check(body, "body")
-    head, (found,) = await enter(tx, who, Get(RECORDS, (_id(who), namespace, key)))
+    head, (found,) = await enter(tx, who, Get(RECORDS, (session_id_of(who), namespace, key)))
     revision = 0 if found is None else found.revision
     if expect is not None and expect != revision:
         raise Conflict(
@@ -66,7 +66,7 @@ async def put(
 async def get(rows: Rows, who: Who, namespace: str, key: str) -> StoredRecord | None:
     """Answer a record, or None."""
     _check_names(namespace, key)
-    _, (found,) = await look_up(rows, who, Get(RECORDS, (_id(who), namespace, key)))
+    _, (found,) = await look_up(rows, who, Get(RECORDS, (session_id_of(who), namespace, key)))
     return None if found is None else _stored(found)
 
 
@@ -87,7 +87,7 @@ async def delete(tx: Transaction, who: Who, namespace: str, key: str, *, expect:
     """Remove a record; say whether there was one. Raises Conflict when it is not at the revision `expect`."""
     _check_names(namespace, key)
     _check_open(namespace)
-    head, (found,) = await enter(tx, who, Get(RECORDS, (_id(who), namespace, key)))
+    head, (found,) = await enter(tx, who, Get(RECORDS, (session_id_of(who), namespace, key)))
     if expect is not None and (found is None or found.revision != expect):
         raise Conflict(
             f"The record {namespace}/{key} is not at revision {expect}.", do="Read it again and decide anew.",
@@ -102,10 +102,6 @@ async def delete(tx: Transaction, who: Who, namespace: str, key: str, *, expect:
 
 async def _active(tx: Transaction, head: Session, now: int) -> None:
     await tx.update(replace(head, last_activity_at=now), expect={"run_epoch": head.run_epoch})
-
-
-def _id(who: Who) -> str:
-    return who if isinstance(who, str) else who.session_id
 
 
 def _stored(record: Record) -> StoredRecord:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ..errors import Invalid, NotFound
 from ..ids import token, uuid7
-from ..kit.fenced import Ref, Who, enter, look_up, ref_of
+from ..kit.fenced import Ref, Who, enter, look_up, ref_of, root_of, session_id_of
 from ..kit.log import write_event
 from ..limits import PAGE_ROWS
 from ..records import HEADERS, SESSIONS, TOMBSTONES, Header, Session, Take, Tip, Tombstone
@@ -63,7 +63,7 @@ async def create(
     text_cell(space, "space")
     if title is not None and not isinstance(title, str):
         raise Invalid("A title is text.", do="Give a str, or none.", path="title")
-    await tx.touch(f"h:{session_id}", f"s:{session_id}", f"t:{session_id}")
+    await tx.touch(f"h:{session_id}", root_of(session_id), f"t:{session_id}")
     tomb = await tx.get(TOMBSTONES, session_id)
     now, instance_id = await tx.now(), token()
     head = Session(
@@ -82,13 +82,13 @@ async def create(
 
 async def delete(tx: Transaction, who: Who) -> None:
     """Erase a session with everything in it, in one landing. Raises NotFound or Gone."""
-    session_id = ref_of(who).session_id
-    await tx.touch(f"h:{session_id}", f"s:{session_id}", f"t:{session_id}")
+    session_id = session_id_of(who)
+    await tx.touch(f"h:{session_id}", root_of(session_id), f"t:{session_id}")
     head, _ = await enter(tx, who)
     tomb = Tombstone(session_id, head.instance_id, head.next_event, await tx.now())
     await tx.delete(TOMBSTONES, session_id)
     await tx.insert(tomb)
-    await tx.drop_root(f"s:{session_id}")
+    await tx.drop_root(root_of(session_id))
     await tx.drop_root(f"h:{session_id}")
 
 

@@ -23,7 +23,7 @@ from ..history.forking import fork
 from ..history.line import Change, keep
 from ..history.slots import NewDelta, check_deltas
 from ..history.state import live_take, state_before, tip_state
-from ..kit.fenced import Claim, Who, enter, fenced
+from ..kit.fenced import Claim, Who, enter, fenced, session_id_of
 from ..kit.log import write_event
 from ..kit.receipts import verdict, wanted
 from ..records import MESSAGES, PENDING_TURNS, TAKES, TIPS, Receipt, Session, Take, Tip
@@ -56,7 +56,7 @@ async def commit_turn(tx: Transaction, who: Who, outcome: Outcome, claim: Claim 
 
     Without a claim it lands only while no owner holds the session (decision 46).
     """
-    request, session_id = outcome.request, who if isinstance(who, str) else who.session_id
+    request, session_id = outcome.request, session_id_of(who)
     asked: list[Get | Scan] = [Get(TAKES, (session_id, outcome.take)), Scan(TIPS, prefix=(session_id, outcome.take))]
     if outcome.pending_no is not None:
         asked.append(Scan(PENDING_TURNS, prefix=(session_id,)))  # so that its deletion needs no read of its own

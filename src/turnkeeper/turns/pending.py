@@ -15,7 +15,7 @@ from ..errors import AlreadyLanded, Invalid, NotFound
 from ..history.alternatives import last_replies
 from ..history.fold import State
 from ..history.state import find_message, live_take, state_before, take_and_tips, tip_state
-from ..kit.fenced import Claim, Who, check_claim, enter, look_up
+from ..kit.fenced import Claim, Who, check_claim, enter, look_up, session_id_of
 from ..kit.receipts import reused, verdict, wanted
 from ..records import PENDING_TURNS, TAKES, TIPS, PendingTurn, Session, Take
 from ..store.backend import Get, Scan
@@ -94,7 +94,7 @@ async def fail(tx: Transaction, who: Who, pending_no: int | None, claim: Claim, 
 
     Without a number: whatever runs under this claim (its begin was cut off before it could say the number).
     """
-    head, (left,) = await enter(tx, who, Scan(PENDING_TURNS, prefix=(_id(who),)), claim=claim)
+    head, (left,) = await enter(tx, who, Scan(PENDING_TURNS, prefix=(session_id_of(who),)), claim=claim)
     running = [
         p for p in left if p.state == "running" and p.run_epoch == claim.epoch and pending_no in (None, p.pending_no)
     ]
@@ -107,7 +107,7 @@ async def fail(tx: Transaction, who: Who, pending_no: int | None, claim: Claim, 
 
 async def discard(tx: Transaction, who: Who, pending_no: int) -> bool:
     """Forget a failed or interrupted turn's input; say whether there was one. Raises Invalid for a running one."""
-    _, (row,) = await enter(tx, who, Get(PENDING_TURNS, (_id(who), pending_no)))
+    _, (row,) = await enter(tx, who, Get(PENDING_TURNS, (session_id_of(who), pending_no)))
     if row is None:
         return False
     if row.state == "running":
@@ -117,14 +117,14 @@ async def discard(tx: Transaction, who: Who, pending_no: int) -> bool:
 
 async def pending(rows: Rows, who: Who) -> list[PendingTurn]:
     """Answer the turns that were begun and have not landed: running, failed and interrupted, oldest first."""
-    _, (found,) = await look_up(rows, who, Scan(PENDING_TURNS, prefix=(_id(who),)))
+    _, (found,) = await look_up(rows, who, Scan(PENDING_TURNS, prefix=(session_id_of(who),)))
     return found  # type: ignore[no-any-return]
 
 
 async def _start(
     rows: Rows, who: Who, request: Request, claim: Claim | None
 ) -> tuple[Session, Started, list[PendingTurn]]:
-    session_id = _id(who)
+    session_id = session_id_of(who)
     receipts = [] if request.key is None else [wanted(session_id, SCOPE, request.key)]
     guess = request.take or 0  # mostly the active take is the first one: no second read then
     head, (left, take, tips, *receipt) = await look_up(
@@ -187,7 +187,3 @@ def already_landed(session_id: str, key: str, answer: Any) -> AlreadyLanded:
 
 def _same(row: PendingTurn, request: Request) -> bool:
     return row.digest == request.digest and row.key in (None, request.key)
-
-
-def _id(who: Who) -> str:
-    return who if isinstance(who, str) else who.session_id
