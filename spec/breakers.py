@@ -105,7 +105,7 @@ BREAKERS: list[Breaker] = [
     Breaker('S deltas', 'S-049', 'history/slots/folding.py', '        if type(name) is not str:\n            continue\n', '        if type(name) is not str or name.startswith("__"):\n            continue\n'),
     Breaker("S deltas", "S-051", "history/slots/deltas.py", "if name not in before or not same(before[name], value)", "if name not in before or before[name] != value"),
     Breaker('S deltas', 'S-052', 'jsonvalue.py', '        if not math.isfinite(value):\n            raise _Refused("the number is not finite")\n', ''),
-    Breaker("S strategies", "S-050", "history/slots/deltas.py", "        *(NewDelta(named, [name], removed=True) for name in before if name not in after),\n", ""),
+    Breaker("S deltas", "S-050", "history/slots/deltas.py", "        *(NewDelta(named, [name], removed=True) for name in before if name not in after),\n", ""),
     Breaker("S strategies", "S-053", "history/slots/folding.py", "            state.pop(slot_id, None)\n", "            state[slot_id] = None\n"),
     Breaker("S strategies", "S-055", "history/slots/deltas.py", "    before, after = cells_of(slot, old), cells_of(slot, new)\n", "    before, after = {}, cells_of(slot, new)\n"),
     Breaker("S strategies", "S-057", "history/slots/folding.py", "            entry.cells[name] = value\n", "            entry.cells.pop(name, None)\n            entry.cells[name] = value\n"),

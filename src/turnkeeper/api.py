@@ -253,25 +253,8 @@ def open(
     name = os.fspath(url)
     if not isinstance(name, str) or not name:
         raise Invalid("A store's url is a path, memory:, or postgresql://…", do="Give one.", path="url")
-    for option, seconds in (("lease_s", lease_s), ("max_block_s", max_block_s)):
-        if not 0 < seconds <= 1e9:
-            raise Invalid(f"`{option}` is a number of seconds above 0.", do="Give another one.", path=option)
-    for option, value, known in (
-        ("durability", durability, ("full", "normal")),
-        ("migrate", migrate, ("auto", "refuse")),
-    ):
-        if value not in known:
-            raise Invalid(f"`{option}` is one of {', '.join(known)}.", do="Choose one of them.", path=option)
-    if type(connections) is not int or connections < 1:
-        raise Invalid("`connections` is a whole number from 1.", do="Give a larger one.", path="connections")
-    if name == ":memory:":
-        raise Invalid("A store in memory is named memory:.", "No file was made.", "Open 'memory:'.", path="url")
-    if "://" in name and not name.startswith(("postgresql://", "postgres://")):
-        raise Invalid(
-            f"{name.partition('://')[0]}:// is no kind of store.",
-            "No file was made.",
-            "Give a path, memory:, or postgresql://…",
-        )
+    _check_url(name)
+    _check_options(lease_s, max_block_s, durability, migrate, connections)
     ticking = clock or system_clock
 
     def backend() -> Backend:
@@ -294,6 +277,33 @@ def open(
         return Store(engine, release, owner=owner, lease_s=lease_s, ids=ids or uuid7)
 
     return Opening(make)
+
+
+def _check_options(lease_s: float, max_block_s: float, durability: str, migrate: str, connections: int) -> None:
+    """Refuse a misspelt option: it would be believed to hold. Raises Invalid."""
+    for option, seconds in (("lease_s", lease_s), ("max_block_s", max_block_s)):
+        if not 0 < seconds <= 1e9:
+            raise Invalid(f"`{option}` is a number of seconds above 0.", do="Give another one.", path=option)
+    for option, value, known in (
+        ("durability", durability, ("full", "normal")),
+        ("migrate", migrate, ("auto", "refuse")),
+    ):
+        if value not in known:
+            raise Invalid(f"`{option}` is one of {', '.join(known)}.", do="Choose one of them.", path=option)
+    if type(connections) is not int or connections < 1:
+        raise Invalid("`connections` is a whole number from 1.", do="Give a larger one.", path="connections")
+
+
+def _check_url(name: str) -> None:
+    """Refuse what looks like a url of a store and is none: it would become a file. Raises Invalid."""
+    if name == ":memory:":
+        raise Invalid("A store in memory is named memory:.", "No file was made.", "Open 'memory:'.", path="url")
+    if "://" in name and not name.startswith(("postgresql://", "postgres://")):
+        raise Invalid(
+            f"{name.partition('://')[0]}:// is no kind of store.",
+            "No file was made.",
+            "Give a path, memory:, or postgresql://…",
+        )
 
 
 class _Use:
