@@ -315,7 +315,7 @@ class Transaction(Rows):
         """
         self._check_live()
         task = asyncio.current_task()
-        if self._parts and self._parts[-1] is not task:
+        if self._parts and self._parts[-1] not in (task, None) and not self._parts[-1].done():
             raise Misuse(
                 "Another task has a savepoint of this transaction open.",
                 "Nothing was undone.",
