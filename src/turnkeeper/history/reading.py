@@ -48,28 +48,34 @@ async def messages(
     for name, number in (("last", last), ("before", before)):
         if number is not None and (type(number) is not int or not 0 <= number <= INT_MAX):
             raise Invalid(f"`{name}` is a whole number from 0.", do="Give a number, or none.", path=name)
-    head, _ = await look_up(rows, who)
-    found = await _uncut(rows, head.session_id, head.active_take if take is None else take, before, last)
+    # mostly the active take is the first one: no second read then
+    guess = _page(session_id_of(who), take or 0, before, last)
+    head, page = await look_up(rows, who, *(guess if last is not None else ()))
+    number = head.active_take if take is None else take
+    found = await _uncut(rows, head.session_id, number, before, last, page if number == (take or 0) else [])
     contents = await versions_by_number(rows, head.session_id, (message.version for message in found))
     return [_shown(message, contents.get(message.version)) for message in found]
 
 
-async def _uncut(rows: Rows, session_id: str, take: int, before: int | None, last: int | None) -> list[Message]:
+def _page(session_id: str, take: int, before: int | None, limit: int | None) -> tuple[Get, Scan]:
+    """Ask for a take and its newest messages before a position."""
+    where, high = (session_id, take), None if before is None else before - 1
+    return Get(TAKES, where), Scan(MESSAGES, prefix=where, high=high, limit=limit, reverse=True)
+
+
+async def _uncut(
+    rows: Rows, session_id: str, take: int, before: int | None, last: int | None, page: list[Any]
+) -> list[Message]:
     """Read the newest uncut messages before a position: a page at a time, as cut ones do not count."""
-    high = None if before is None else before - 1
     found: list[Message] = []
     while last is None or len(found) < last:
         wanted = None if last is None else last - len(found)
-        row, page = await rows.fetch(
-            root_of(session_id),
-            Get(TAKES, (session_id, take)),
-            Scan(MESSAGES, prefix=(session_id, take), high=high, limit=wanted, reverse=True),
-        )
+        row, messages = page or await rows.fetch(root_of(session_id), *_page(session_id, take, before, wanted))
         live_take(row, session_id, take)
-        found += [message for message in page if not message.cut]
-        if wanted is None or len(page) < wanted:
+        found += [message for message in messages if not message.cut]
+        if wanted is None or len(messages) < wanted:
             break
-        high = page[-1].position - 1
+        before, page = messages[-1].position, []
     return found[::-1]
 
 

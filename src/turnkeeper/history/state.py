@@ -141,12 +141,15 @@ def cached(tips: Iterable[Tip]) -> bool:
     return any(tip.slot == VARS for tip in tips) and all(tip.state is not UNSET for tip in tips)
 
 
-async def _before(rows: Rows, take: Take, position: int) -> tuple[State, int]:
-    """Fold up to, not including, a position; answer the state and how many messages are shown before it."""
+async def _before(rows: Rows, take: Take, position: int) -> tuple[State, int, int]:
+    """Fold up to, not including, a position; answer the state, how many messages are shown before it, and the last of them.
+
+    The last one is a position; -1 when there is none.
+    """
     state, after, shown = await _start(rows, take, position)
     part = await _shown(rows, take, after + 1, position - 1)
     state = fold(state, (delta for one in await layers(rows, take, part) for delta in one.deltas))
-    return state, shown + len(part)
+    return state, shown + len(part), part[-1].position if part else after
 
 
 async def _start(rows: Rows, take: Take, position: int) -> tuple[State, int, int]:
@@ -180,7 +183,7 @@ async def rebuild(tx: Transaction, take: Take, first_changed: int) -> Take:
     )
     for frame in stale:
         await tx.delete(KEYFRAMES, *where, frame.position)
-    state, shown = await _before(tx, take, first)
+    state, shown, last = await _before(tx, take, first)
     part = await _shown(tx, take, first, take.cursor - 1)
     frames: list[Keyframe] = []
     waiting: list[AnyDelta] = []
@@ -195,8 +198,7 @@ async def rebuild(tx: Transaction, take: Take, first_changed: int) -> Take:
     for tip in tips:
         if tip.slot not in state:  # nothing that is shown writes it any more
             await tx.delete(TIPS, *where, tip.slot)
-    last = part[-1].position if part else first_changed - 1
-    await write_tips(tx, take, state, state, last)
+    await write_tips(tx, take, state, state, part[-1].position if part else last)
     return replace(take, shown_count=shown, revision=take.revision + 1)
 
 
@@ -222,5 +224,5 @@ async def copy_state(tx: Transaction, source: Take, target: Take, last: int) -> 
     frames = await tx.scan(KEYFRAMES, source.session_id, source.take, high=last, limit=1, reverse=True)
     await tx.insert_many([replace(frame, take=target.take) for frame in frames if frame.state is not UNSET])
     await copy_later_deltas(tx, source, target, last)
-    state = await state_before_message(tx, target, last + 1)
-    await write_tips(tx, target, state, state, last)
+    state, _, shown = await _before(tx, target, last + 1)
+    await write_tips(tx, target, state, state, shown)
