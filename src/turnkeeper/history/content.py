@@ -115,4 +115,6 @@ def _part(part: Any, path: str) -> dict[str, Any]:
 
 def text_of(content: Sequence[Mapping[str, Any]]) -> str:
     """Answer the text parts joined."""
+    if len(content) == 1 and content[0].get("type") == "text":
+        return content[0]["text"]  # type: ignore[no-any-return]
     return "".join(part["text"] for part in content if part.get("type") == "text")

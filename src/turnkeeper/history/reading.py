@@ -88,13 +88,24 @@ def _shown(message: Message, version: Version | None) -> ShownMessage:
             table="versions",
             key=f"{message.session_id}/{message.version}",
         )
-    head, numbers = message.head or {}, versions_of(message)
+    head, numbers = message.head or {}, message.versions
     return ShownMessage(
-        message.position, message.role, text_of(version.parts), version.parts,
-        head.get("name"), head.get("interaction"), bool(head.get("hidden")), version.created_at, message.turn,
-        version.version, numbers.index(version.version), len(numbers),
-        version.meta or {}, version.extra or {}, head.get("extra") or {},
-    )  # fmt: skip
+        message.position,
+        message.role,
+        text_of(version.parts),
+        version.parts,
+        head.get("name"),
+        head.get("interaction"),
+        bool(head.get("hidden")),
+        version.created_at,
+        message.turn,
+        version.version,
+        0 if numbers is None else numbers.index(version.version),
+        1 if numbers is None else len(numbers),
+        version.meta or {},
+        version.extra or {},
+        head.get("extra") or {},
+    )
 
 
 async def versions(rows: Rows, who: Who, position: int, *, take: int | None = None) -> list[ShownMessage]:
