@@ -88,8 +88,9 @@ async def busy8(turns: int = 200) -> list[Figure]:
 async def growth(turns: int = 10_000, block: int = 100) -> list[Figure]:
     """A turn after 10,000 turns against a turn of a young session, in alternating blocks."""
     async with fresh() as (store, _):
-        youth = [await Player.create(store) for _ in range(ROUNDS)]  # ids grow, and a table's last rows are its cheapest:
-        old = await Player.create(store)  # the old session and the young ones both stand before the last one
+        # ids grow, and a table's last rows are its cheapest: the old session and the young ones stand before the last
+        youth = [await Player.create(store) for _ in range(ROUNDS)]
+        old = await Player.create(store)
         await (await Player.create(store)).land()
         for _ in range(turns):
             await old.land()

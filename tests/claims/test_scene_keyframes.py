@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import turnkeeper
-from tests.support.scenes import Held, Scene, exact, gone, scene, sets, stats
+from tests.support.scenes import Held, Scene, exact, gone, row, scene, sets, stats
 from turnkeeper.history.content import message
 from turnkeeper.turns.land import Outcome
 from turnkeeper.turns.pending import Request
@@ -145,6 +145,7 @@ async def test_the_tip_cache_names_the_last_shown_message_at_the_last_change(sto
 @pytest.mark.claim("S-097")
 async def test_without_any_cache_every_answer_is_the_same_and_the_next_change_is_right(store):
     made = await long_take(store, 110)
+    await made.reply(*stats(hp=0), row("rat", 1))
     fork = await made.history.fork(made.session_id, at=104)
     await made.reply(gone("vars", "m3"), *stats(hp=1), take=fork)
 
@@ -165,7 +166,8 @@ async def test_without_any_cache_every_answer_is_the_same_and_the_next_change_is
     assert await answers() == wanted
     await made.reply(*sets(more=1))
     assert (await made.vars())["m0"] == 0
-    assert exact({tip.slot: tip.state for tip in (await made.held()).tips(0)}) == exact(await made.state())
+    assert (await made.state())["tracker.stats"] == {"hp": 0}
+    assert exact({tip.slot: tip.state for tip in (held := await made.held()).tips(0)}) == exact(held.state(0))
     await made.history.cut_messages(made.session_id, [2])
     await made.holds(takes=[0])
 

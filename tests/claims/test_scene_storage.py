@@ -90,6 +90,7 @@ async def test_a_fork_takes_the_edits_of_its_prefix_and_then_each_take_has_its_o
     await h.record_message_deltas(s, at, stats(hp=2))
     await h.record_message_deltas(s, later, stats(late=1))
     fork = await h.fork(s, at=at)
+    await made.reply(take=fork)  # stands where the source has a message with an edit
     assert await made.stats(fork) == {"hp": 2}
     await h.record_message_deltas(s, at, stats(mine=1), take=fork)
     await h.record_message_deltas(s, at, stats(yours=1), take=0)

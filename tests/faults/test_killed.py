@@ -64,7 +64,10 @@ async def test_the_next_worker_goes_on_where_a_killed_one_was(backend: str, url:
             await cave.claim(wait_s=LEASE_S + 5)
             (left,) = await cave.pending()
             assert (left.state, left.key, left.input[0]["text"]) == ("interrupted", "cmd-1", "I light the lamp.")
-            assert left.detail == {"code": "interrupted", "message": "the worker that ran it is gone, was replaced or let go"}
+            assert left.detail == {
+                "code": "interrupted",
+                "message": "the worker that ran it is gone, was replaced or let go",
+            }
             async with cave.turn("I light the lamp.", key="cmd-1") as turn:
                 turn.reply("Empty chairs, all facing you.")
             assert time.monotonic() - killed < (1.0 if backend == "sqlite" else LEASE_S + 1.0)
