@@ -167,7 +167,8 @@ async def test_without_any_cache_every_answer_is_the_same_and_the_next_change_is
     await made.reply(*sets(more=1))
     assert (await made.vars())["m0"] == 0
     assert (await made.state())["tracker.stats"] == {"hp": 0}
-    assert exact({tip.slot: tip.state for tip in (held := await made.held()).tips(0)}) == exact(held.state(0))
+    held = await made.held()
+    assert exact({tip.slot: tip.state for tip in held.tips(0)}) == exact(held.state(0))
     await made.history.cut_messages(made.session_id, [2])
     await made.holds(takes=[0])
 
