@@ -32,11 +32,11 @@ from turnkeeper.records import (
     Take,
     Tip,
 )  # fmt: skip
+from turnkeeper.schema import Table
 from turnkeeper.turns.land import Outcome
 from turnkeeper.turns.pending import Request
 
 TABLES = (SESSIONS, TAKES, MESSAGES, VERSIONS, DELTAS, MESSAGE_DELTAS, BASES, TIPS, KEYFRAMES, EVENTS, PENDING_TURNS)
-CACHES = ("tips", "keyframes")
 EVERY = 50
 
 
@@ -109,10 +109,10 @@ class Scene:
         """The fields of the tracker at the end of a take."""
         return (await self.state(take)).get("tracker.stats", {})
 
-    async def held(self) -> Held:
-        """Every row, from one view."""
+    async def held(self, *tables: Table[Any]) -> Held:
+        """Every row, or those of some tables, from one view."""
         async with self.store.read_view() as rows:
-            return Held({table.name: await rows.scan(table, self.session_id) for table in TABLES})
+            return Held({table.name: await rows.scan(table, self.session_id) for table in tables or TABLES})
 
     async def shown_version(self, position: int, take: int = 0) -> int:
         """The number of the version that a message shows."""
