@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -239,8 +239,8 @@ class HistoryMachine(RuleBasedStateMachine):
         hidden = [position for position, one in enumerate(self.model.takes[take].said) if one.cut]
         if not hidden:
             self.cut(pick, more)
-            return
-        if not (as_take and len(self.model.takes) >= TAKES_MAX):
+            hidden = [position for position, one in enumerate(self.model.takes[take].said) if one.cut]
+        if hidden and not (as_take and len(self.model.takes) >= TAKES_MAX):
             positions = sorted({hidden[pick // 3 % len(hidden)], hidden[more % len(hidden)]})
             self.step("restore as a take" if as_take else "restore", lambda: self.model.restore(take, positions, as_take),
                       lambda one: one.history.restore_cut(one.session_id, positions, take=take, as_take=as_take))  # fmt: skip
@@ -261,7 +261,9 @@ class HistoryMachine(RuleBasedStateMachine):
             for index, number in enumerate(self.model.takes[take].said[position].versions)
             if number in self.model.takes[take].said[position].cut_versions
         ]  # fmt: skip
-        if found:
+        if not found:
+            self.cut_version(pick, pick % 2)
+        else:
             take, position, index = found[pick % len(found)]
             self.step("restore version", lambda: self.model.restore_version(take, position, index),
                       lambda one: one.history.restore_swipe(one.session_id, position, index, take=take))  # fmt: skip
@@ -285,12 +287,15 @@ class HistoryMachine(RuleBasedStateMachine):
         self.world.fired["undo, something"] += bool(self.model.done)
         self.step("undo", self.model.undo, lambda one: one.history.undo(one.session_id))
 
-    @rule()
-    def redo(self) -> None:
+    @rule(pick=picks)
+    def redo(self, pick: int) -> None:
+        """Half of the time after something new: then there is nothing to do again."""
         if not self.model.undone:
             self.undo()
-        if self.model.undone:
-            self.step("redo", self.model.redo, lambda one: one.history.redo(one.session_id))
+        if pick % 2:
+            self.append(pick, 1)
+        self.world.fired["redo, something"] += bool(self.model.undone)
+        self.step("redo", self.model.redo, lambda one: one.history.redo(one.session_id))
 
     # writing on what is there
 
@@ -324,6 +329,7 @@ class HistoryMachine(RuleBasedStateMachine):
         """Throw all of both caches away; what is written next must not rest on them."""
         if pick % 3 == 0:
             self.step("lose the caches", lambda: None, lambda one: one.forget_caches())
+            self.turn(pick + pick % 2, 1, [delta("vars", "c", pick % 4)])
 
     # after every step
 
@@ -363,14 +369,15 @@ def world(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     world.close()
 
 
-def search(world: World, runs: int, steps: int, *, derandomize: bool) -> None:
-    """Play so many histories of so many steps."""
+def search(world: World, runs: int, steps: int, *, derandomize: bool, shrink: bool = False) -> None:
+    """Play so many histories of so many steps. `shrink` looks for a shorter one that fails too, which takes minutes."""
     machine = type("Machine", (HistoryMachine,), {"world": world, "TestCase": None})
     run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=runs, stateful_step_count=steps, derandomize=derandomize, deadline=None, database=None,
             suppress_health_check=list(HealthCheck), print_blob=False,
+            phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
         ),
     )  # fmt: skip
 
@@ -385,6 +392,7 @@ def test_every_history_shows_what_plain_lists_show(world: World) -> None:
         "turn", "append", "regenerate", "regenerate as a take", "add version", "fork", "select", "select, refused", "choose",
         "choose, another take", "activate", "cut", "cut, refused", "restore", "restore as a take", "cut version",
         "cut version, refused", "restore version", "delete take", "delete take, refused", "restore take", "undo",
-        "undo, something", "redo", "edit", "tie", "tie, refused", "rebase", "lose the caches", "keyframe compared",
+        "undo, something", "redo", "redo, something", "edit", "tie", "tie, refused", "rebase",
+        "lose the caches", "keyframe compared",
     }  # fmt: skip
     assert {name for name in rules if not world.fired[name]} == set(), table
