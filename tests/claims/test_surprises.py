@@ -268,3 +268,18 @@ async def test_a_damaged_cache_is_built_anew(url: str) -> None:
         assert (await fork.state())["vars"]["n"] == 50
         await session.cut(1)
         assert "k0" not in (await session.state())["vars"]
+
+
+async def test_undoing_a_restore_as_a_take_takes_that_take_back(store: turnkeeper.Store) -> None:
+    session = await store.create_session()
+    for i in range(3):
+        await session.take_turn(reply, f"in {i}")
+    await session.cut(2)
+    number = await store.history.restore_cut(session.session_id, [2], as_take=True)
+    assert [m.text for m in await session.messages()] == ["in 0", "So be it.", "in 1"]
+    await session.undo()
+    assert [take.take for take in await session.takes()] == [0]
+    assert len(await session.messages()) == 5
+    await session.redo()
+    assert [take.take for take in await session.takes()] == [0, number]
+    assert [m.text for m in await session.messages()] == ["in 0", "So be it.", "in 1"]

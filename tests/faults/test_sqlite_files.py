@@ -230,26 +230,27 @@ async def test_a_newer_schema_is_refused_and_left_as_it_is(backend: str, tmp_pat
     assert seen(tmp_path)["story.db"] == before["story.db"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
 @pytest.mark.parametrize("what", ["folder", "file", "unreadable"])
 async def test_what_may_not_be_written_is_refused_and_left_as_it_is(backend: str, tmp_path: Path, what: str) -> None:
-    """Opened by a process without the rights of this one."""
+    """Opened by a process without the right; root, which has every right, becomes nobody first."""
     folder = Path(tempfile.mkdtemp(prefix="tk-weak-"))
     folder.chmod(0o777)
     try:
         path = folder / "story.db"
         await made(path, "old")
-        path.chmod(0o600 if what == "unreadable" else 0o644)
-        folder.chmod(0o777 if what != "folder" else 0o755)
         before = seen(folder)
+        path.chmod(0o000 if what == "unreadable" else 0o444)
+        folder.chmod(0o777 if what != "folder" else 0o555)
         async with worker("weak", url=str(path), warm=str(tmp_path / "warm.db")) as other:
             await other.expect("ready")
             await other.tell("go")
             _, code, why = await other.expect("refused")
         assert code == "unavailable"
         assert "story.db" in why
+        path.chmod(0o644)
         assert seen(folder)["story.db"] == before["story.db"]
     finally:
+        folder.chmod(0o777)
         shutil.rmtree(folder)
 
 

@@ -17,7 +17,7 @@ from ..store.backend import Scan
 from ..store.transaction import Transaction
 from .choosing import versions_of
 from .line import Change, change_line
-from .state import copy_later_deltas, copy_state, enter_take, find_message, live_take, rebuild
+from .state import copy_later_deltas, copy_state, enter_take, find_message, live_take
 
 
 async def cut_messages(tx: Transaction, who: Who, positions: Sequence[int], *, take: int | None = None) -> None:
@@ -44,17 +44,13 @@ async def restore_cut(
         return row.take
     path = await tx.scan(MESSAGES, head.session_id, row.take, high=wanted[-1])
     number, now = head.next_take, await tx.now()
-    target = Take(head.session_id, number, row.take, wanted[-1], "fork", wanted[-1] + 1, 0, 0, False, now)
+    # it comes into being deleted, so that showing it is a change like any other, which undo takes back
+    target = Take(head.session_id, number, row.take, wanted[-1], "fork", wanted[-1] + 1, 0, 0, True, now)
     await tx.insert_many([target, *(replace(m, take=number, cut=m.cut and m.position not in wanted) for m in path)])
     await copy_state(tx, row, target, -1)
     await copy_later_deltas(tx, row, target, wanted[-1])
-    await tx.update(await rebuild(tx, target, 0), expect={"revision": 0})
-    await change_line(
-        tx,
-        replace(head, next_take=number + 1),
-        "history.restored",
-        [Change("active", None, None, head.active_take, number)],
-    )
+    shown = [Change("deleted", number, None, True, False), Change("active", None, None, head.active_take, number)]
+    await change_line(tx, replace(head, next_take=number + 1), "history.restored", shown)
     return number
 
 

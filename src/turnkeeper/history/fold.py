@@ -6,15 +6,15 @@ slot that was written, and always one for `vars`; any other declared slot answer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .slots import BUILT_IN, doors, folding
+from .slots import BUILT_IN, folding
 from .slots.deltas import Change
 from .slots.folding import State, fold
 from .slots.lookup import Registry
 
-__all__ = ["VARS", "State", "changed_slots", "check_path", "empty", "fold", "state_of"]
+__all__ = ["VARS", "State", "changed_slots", "empty", "fold", "state_of"]
 
 VARS = "vars"
 
@@ -37,8 +37,3 @@ def changed_slots(deltas: Iterable[Change], slots: Registry = BUILT_IN) -> set[s
     if touched <= slots.scene_ids:
         return touched
     return {slot_id for slot_id in touched if slots.scene_slot(slot_id) is not None}
-
-
-def check_path(slot_id: str, path: Sequence[Any], slots: Registry = BUILT_IN) -> None:
-    """Refuse an undeclared slot, or a path foreign to its strategy. Raises Invalid."""
-    doors.check_path(slot_id, path, slots)

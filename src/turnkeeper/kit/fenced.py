@@ -6,12 +6,12 @@ stale, the fence of the operation holds. Only then is anything looked at, and th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from ..errors import Conflict, Fenced, Gone, NotFound, WrongSession
-from ..records import SESSIONS, TOMBSTONES, Session, Status
+from ..errors import Fenced, Gone, NotFound, WrongSession
+from ..records import SESSIONS, TOMBSTONES, Session
 from ..store.backend import Get, Scan
 from ..store.reading import Recalling, Rows
 from ..store.transaction import Transaction
@@ -88,7 +88,6 @@ async def enter(
     tx: Transaction,
     who: Who,
     *wanted: Get | Scan,
-    statuses: Collection[Status] | None = None,
     claim: Claim | None = None,
     unless_recalled: Sequence[Get] = (),
     recall: Recalling = "no",
@@ -96,20 +95,13 @@ async def enter(
     """Touch a session for a write and read its head and more of its rows, in one read.
 
     `claim` defaults to the one the running context holds. Raises NotFound or Gone; WrongSession for a claim of another
-    session; Fenced when the claim is over; Conflict when the status is not one of `statuses`.
+    session; Fenced when the claim is over.
     """
     head, answers = await look_up(tx, who, *wanted, unless_recalled=unless_recalled, recall=recall)
     check_claim(head, claim)
     held = context_claim(tx.holder, head.session_id) if claim is None else None
     if held is not None and held.instance_id == head.instance_id:
         check_claim(head, held)
-    if statuses is not None and head.status not in statuses:
-        raise Conflict(
-            f"Session {head.session_id!r} is {head.status}, not {' or '.join(sorted(statuses))}.",
-            do="Reload it and decide again.",
-            session_id=head.session_id,
-            status=head.status,
-        )
     return head, answers
 
 

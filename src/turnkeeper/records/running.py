@@ -14,11 +14,11 @@ class PendingTurn(msgspec.Struct, frozen=True):
 
     session_id: str
     pending_no: int
-    kind: Literal["reply", "regenerate", "continue"]
+    kind: Literal["reply", "regenerate"]
     state: Literal["running", "failed", "interrupted"]
     key: str | None
     take: int
-    target: int | None  # the position a new version or a continue is for
+    target: int | None  # the position a new version is for
     run_epoch: int
     started_at: int
     digest: bytes

@@ -27,5 +27,3 @@ class Transfer(Room):
         raises; the sessions before that one are in the store then.
         """
         return [await self.import_session(imported, i, space=space) for i in range(len(imported.sessions))]
-
-    import_chat.is_write = True  # type: ignore[attr-defined]

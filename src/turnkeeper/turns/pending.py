@@ -22,7 +22,7 @@ from ..store.backend import Get, Scan
 from ..store.reading import Rows
 from ..store.transaction import Transaction
 
-Kind = Literal["reply", "regenerate", "continue"]
+Kind = Literal["reply", "regenerate"]
 SCOPE = "turn"
 
 
