@@ -30,7 +30,7 @@ class Breaker(NamedTuple):
 
 BREAKERS: list[Breaker] = [
     # one way in, all or nothing
-    Breaker("T store-contract", "T-002", "store/overlay.py", "                    gone.append(key)\n", "                    continue\n"),
+    Breaker("T store-contract", "T-002", "store/overlay.py", "                deletes.setdefault(table, []).append(key)\n", "                continue\n"),
     Breaker("T store-contract", "T-003", "store/engine.py", "            if error is None:\n", "            if not isinstance(error, TypeError):\n"),
     Breaker("T store-contract", "T-005", "store/engine.py", "                    return await fn(tx)\n", "                    await fn(tx)\n                return None  # type: ignore[return-value]\n"),
     Breaker("T store-contract", "T-010", "store/transaction.py", "        for root in self._held:\n", "        for root in self._held[1:]:\n"),
@@ -68,7 +68,7 @@ BREAKERS: list[Breaker] = [
     # many transactions on few connections
     Breaker("T postgres-tx", "T-146", "store/postgres_wire.py", "                modes[at] = modes.get(at, False) or claim.written\n", "                modes[at] = False\n"),
     Breaker("T postgres-tx", "T-144", "store/postgres.py", "        self._free.append(link)\n        if len(self._free)", "        if len(self._free)"),
-    Breaker("T postgres-tx", "T-146", "store/postgres.py", "            apart = not (mine & written or wrote & touched)\n", "            apart = True\n"),
+    Breaker("T postgres-tx", "T-146", "store/postgres.py", "            apart = not (mine & written or wrote & touched or ", "            apart = not ("),
     Breaker("T postgres-tx", "T-147", "store/postgres.py", "REPEATABLE READ READ ONLY", "READ COMMITTED READ ONLY"),
     Breaker("T postgres-tx", "T-147", "store/postgres.py", "        finally:\n            self._views.release()\n", "        finally:\n            pass\n"),
     # slots: what they are, and how they fold

@@ -8,7 +8,8 @@ From a `Table` follow the DDL of both SQL dialects, the statements, the memory l
 * Each order ends in the key, so no two rows tie. The key itself is the order named "key".
 * Every row belongs to a root, found from one column of its key. A table may be the *head* of its kind of root: then the
   root's revision lives in its row; other roots have theirs in a table of the waist's own.
-* `cache=True` marks a table of disposable rows: a json cell of it that cannot be read is read as UNSET, not refused.
+* `cache=True` marks a table of disposable rows, made of values that were checked when they came in: they are written
+  without being walked again, and a json cell that cannot be read is read as UNSET, not refused.
 * `payload=True` marks a table with large cells (a rowid table with a unique index in SQLite); others are clustered.
 """
 
@@ -139,12 +140,9 @@ class Table(Generic[R]):
 
 
 def _getter(positions: list[int]) -> Callable[[Row], Key]:
-    if positions == list(range(len(positions))):
-        count = len(positions)
-        return lambda row: row[:count]
-    if len(positions) == 1:
-        (position,) = positions
-        return lambda row: (row[position],)
+    first, count = positions[0], len(positions)
+    if positions == list(range(first, first + count)):
+        return itemgetter(slice(first, first + count))  # a tuple also of one
     return itemgetter(*positions)
 
 

@@ -16,7 +16,7 @@ Rows are tuples of cells in the table's column order; a row handed to a backend 
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -95,7 +95,22 @@ class WriteSet(msgspec.Struct, frozen=True):
 
     def rows(self) -> int:
         """Count the rows it writes."""
-        return sum(len(rows) for part in (self.deletes, self.updates, self.inserts) for rows in part.values())
+        return sum(sum(map(len, part.values())) for part in (self.deletes, self.updates, self.inserts))
+
+    def frees(self) -> bool:
+        """Say whether it may give up a unique value that a neighbour waits for: then their order matters."""
+        return bool(self.drops) or any(table.unique for table in (*self.deletes, *self.updates))
+
+
+def stand_apart(sets: Iterable[WriteSet]) -> bool:
+    """Say whether sets have no root in common and free no unique value: then their order does not matter."""
+    roots: set[str] = set()
+    for ws in sets:
+        mine = {claim.root for claim in ws.claims}
+        if ws.frees() or not roots.isdisjoint(mine):
+            return False
+        roots |= mine
+    return True
 
 
 class Landed(NamedTuple):

@@ -25,6 +25,11 @@ def json_cell(value: Any, path: str) -> str:
     """Check a JSON value and write it as a cell."""
     if not plainly_fine(value):
         check(value, path)
+    return made_cell(value, path)
+
+
+def made_cell(value: Any, path: str) -> str:
+    """Write a cell of a JSON value that is made of checked ones, as those of caches are. Its size is checked still."""
     try:
         text = fast_encode(value)
     except UnicodeEncodeError:
@@ -91,6 +96,7 @@ _CELLS: dict[str, Callable[[Any, str], Cell]] = {
 _INLINE = {
     "integer": "{v} if type({v}) is int and {min} <= {v} <= {max} else integer_cell({v}, {p!r})",
     "json": "json_cell({v}, {p!r})",
+    "made": "made_cell({v}, {p!r})",
     "text": "{v} if type({v}) is str and len({v}) < 500 and {v}.isascii() and '\\0' not in {v} else text_cell({v}, {p!r})",
     "real": "real_cell({v}, {p!r})",
     "blob": "{v} if type({v}) is bytes else blob_cell({v}, {p!r})",
@@ -168,10 +174,11 @@ def _encoder(table: Table[Any]) -> Callable[[Any], Row]:
     parts, lines = [], []
     for i, c in enumerate(table.columns):
         lines.append(f"    v{i} = r.{c.name}")
-        made = _INLINE[c.kind].format(v=f"v{i}", p=f"{table.name}.{c.name}", min=INT_MIN, max=INT_MAX)
+        inline = _INLINE["made" if table.cache and c.kind == "json" else c.kind]
+        made = inline.format(v=f"v{i}", p=f"{table.name}.{c.name}", min=INT_MIN, max=INT_MAX)
         parts.append(f"(None if v{i} is None else ({made}))" if c.null else f"({made})")
     source = "def encode(r):\n" + "\n".join(lines) + f"\n    return ({', '.join(parts)},)\n"
-    space: dict[str, Any] = {f.__name__: f for f in _CELLS.values()}
+    space: dict[str, Any] = {f.__name__: f for f in (*_CELLS.values(), made_cell)}
     exec(source, space)  # the text is made of declared names only
     made_encoder: Callable[[Any], Row] = space["encode"]
     return made_encoder

@@ -12,7 +12,7 @@ Nothing here knows a database, an event loop or a session.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from ..schema import Key, Row, Table
@@ -31,7 +31,7 @@ class Overlay:
         self.base: dict[Table[Any], dict[Key, Row | None]] = {}
         self.revs: dict[str, int] = {}
         self.dropped: set[str] = set()
-        self._log: list[tuple[Table[Any], Sequence[Key], Sequence[Any] | None] | Undo] = []
+        self._log: list[tuple[Table[Any], Collection[Key], Sequence[Any] | None] | Undo] = []
         self._sorted: dict[tuple[Table[Any], str], tuple[int, list[Key], list[Row]]] = {}
         self._changes = 0
 
@@ -134,7 +134,7 @@ class Overlay:
                 if found is not None and found is not UNKNOWN:
                     return False
         previous = [live.get(key, UNKNOWN) for key in rows] if live else None
-        self._log.append((table, list(rows), previous))
+        self._log.append((table, rows, previous))
         live.update(rows)
         self._changes += 1
         return True
@@ -185,39 +185,45 @@ class Overlay:
         inserts: dict[Table[Any], list[Row]] = {}
         updates: dict[Table[Any], list[Row]] = {}
         deletes: dict[Table[Any], list[Key]] = {}
-        part: dict[Table[Any], list[Any]]
-        rows: list[Any]
         written = set(self.dropped)
         for table, live in self.live.items():
-            base = self.base.get(table, {})
-            new: list[Row] = []
-            changed: list[Row] = []
-            gone: list[Key] = []
-            last, root = None, ""
-            for key, row in live.items():
-                if key[table.root_in_key] != last:
-                    last, root = key[table.root_in_key], table.root_of_key(key)
-                below = None if root in self.dropped else base.get(key)
-                if below is None:
-                    if row is None:
-                        continue
-                    new.append(row)
-                elif row is None:
-                    gone.append(key)
-                elif row != below:
-                    changed.append(row)
-                else:
-                    continue
-                written.add(root)
-            for part, rows in ((inserts, new), (updates, changed), (deletes, gone)):
-                if rows:
-                    part[table] = rows
+            if live and not (self.dropped or self.base.get(table) or None in live.values()):
+                inserts[table] = list(live.values())  # type: ignore[arg-type]  # nothing is known below: all are new
+                written.update(self.revs if len(self.revs) == 1 else map(table.root_of_key, live))
+            else:
+                self._compare(table, live, written, inserts, updates, deletes)
         if not (inserts or updates or deletes or self.dropped):
             return None
         claims = tuple(RootClaim(root, self.revs[root], root in written) for root in sorted(touched))
         missing = written.difference(c.root for c in claims)
         assert not missing, f"rows of roots that were never touched: {missing}"
         return WriteSet(claims, tuple(sorted(self.dropped)), deletes, updates, inserts, deadline_us)
+
+    def _compare(
+        self,
+        table: Table[Any],
+        live: dict[Key, Row | None],
+        written: set[str],
+        inserts: dict[Table[Any], list[Row]],
+        updates: dict[Table[Any], list[Row]],
+        deletes: dict[Table[Any], list[Key]],
+    ) -> None:
+        """Sort a table's own rows by what the committed ones are that they replace."""
+        base = self.base.get(table, {})
+        for key, row in live.items():
+            root = table.root_of_key(key)
+            below = None if root in self.dropped else base.get(key)
+            if below is None:
+                if row is None:
+                    continue
+                inserts.setdefault(table, []).append(row)
+            elif row is None:
+                deletes.setdefault(table, []).append(key)
+            elif row != below:
+                updates.setdefault(table, []).append(row)
+            else:
+                continue
+            written.add(root)
 
 
 def bounds(scan: Scan, keys: list[Key]) -> tuple[int, int]:

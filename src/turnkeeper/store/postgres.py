@@ -208,7 +208,7 @@ class PostgresBackend:
             self._busy -= 1
 
     def _group(self) -> list[Landing]:
-        """Take the sets that can land in one call: none writes a root that another one touches."""
+        """Take the sets that can land in one call: the order of their rows does not matter."""
         group: list[Landing] = []
         left: list[Landing] = []
         touched: set[str] = set()
@@ -218,7 +218,7 @@ class PostgresBackend:
             landing = self._sets.popleft()
             ws = landing[0]
             mine, wrote = {c.root for c in ws.claims}, {c.root for c in ws.claims if c.written}
-            apart = not (mine & written or wrote & touched)
+            apart = not (mine & written or wrote & touched or (group and (ws.frees() or group[-1][0].frees())))
             if apart and (not group or rows + ws.rows() <= GROUP_ROWS):
                 group.append(landing)
                 rows += ws.rows()

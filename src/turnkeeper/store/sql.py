@@ -5,15 +5,19 @@ Names come from declarations only, so quoting them is enough; values always trav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any, Literal
 
 from ..jsonvalue import canonical, digest
-from ..schema import Cell, Table
-from .backend import Scan
+from ..schema import Cell, Key, Table
+from .backend import Scan, WriteSet
 
 Dialect = Literal["sqlite", "postgres"]
+Batch = tuple[str, Sequence[Sequence[Any]]]
+"""A statement, and the rows of parameters it is run with."""
 
 _TYPES: dict[Dialect, dict[str, str]] = {
     "sqlite": {"text": "TEXT", "json": "TEXT", "integer": "INTEGER", "real": "REAL", "blob": "BLOB"},
@@ -112,14 +116,16 @@ class Statements:
         rev, mark = (f", {q(REV)}", ", ?") if table.head else ("", "")
         self.insert = f"INSERT INTO {q(table.name)} ({names(table.names)}{rev}) VALUES ({marks}{mark})"
         sets = ", ".join(f"{q(c)} = ?" for c in rest)
-        self.update = f"UPDATE {q(table.name)} SET {sets} WHERE {key}" if rest else ""
+        bump = f"{q(REV)} = {q(REV)} + 1"
+        moved = f", {bump}" if table.head else ""  # a root moves on with its head
+        self.update = f"UPDATE {q(table.name)} SET {sets}{moved} WHERE {key}" if rest else ""
         self.delete = f"DELETE FROM {q(table.name)} WHERE {key}"
         self.drop = f"DELETE FROM {q(table.name)} WHERE {q(table.root_column)} = ?"
         where_root = f"WHERE {q(table.root_column)} = ?"
         self.rev = f"SELECT {q(REV)} FROM {q(table.name)} {where_root}" if table.head else ""
-        self.bump = f"UPDATE {q(table.name)} SET {q(REV)} = {q(REV)} + 1 {where_root}" if table.head else ""
+        self.bump = f"UPDATE {q(table.name)} SET {bump} {where_root}" if table.head else ""
         order = [table.index[c] for c in rest] + [table.index[k] for k in table.key]
-        self.update_cells: Callable[[tuple[Cell, ...]], list[Cell]] = lambda row: [row[i] for i in order]
+        self.update_cells: Callable[[tuple[Cell, ...]], tuple[Cell, ...]] = itemgetter(*order)
 
 
 @cache
@@ -250,3 +256,76 @@ class JsonStatements:
         root = self.table.root_column
         roots = f"ARRAY(SELECT {from_json(self.table, root, 'x')} FROM {names_of_roots} AS x)"
         return f"DELETE FROM {self.name} AS t WHERE t.{q(root)} = ANY ({roots})"
+
+
+class Landing:
+    """What landings say in statements, for tables of one schema (SQLite's parameter style)."""
+
+    def __init__(self, tables: Sequence[Table[Any]]) -> None:
+        self._heads = {table.root_kind: table for table in tables if table.head}
+        self._by_kind: dict[str, list[Table[Any]]] = defaultdict(list)
+        for table in tables:
+            self._by_kind[table.root_kind].append(table)
+
+    def revision(self, root: str) -> tuple[str, Key]:
+        """Answer the statement that reads a root's revision: one row, or none when it is not there."""
+        kind, _, name = root.partition(":")
+        head = self._heads.get(kind)
+        if head is None:
+            return "SELECT root_rev FROM roots WHERE root = ?", (root,)
+        return statements(head).rev, (name,)
+
+    def steps(self, sets: Iterable[tuple[WriteSet, int]]) -> Iterator[Batch]:
+        """Answer the statements, each with its rows, that write sets which passed their checks, with their sequences.
+
+        Several sets must stand apart from each other: their rows are written together, table by table.
+        """
+        deletes: dict[Table[Any], list[Any]] = defaultdict(list)
+        updates: dict[Table[Any], list[Any]] = defaultdict(list)
+        inserts: dict[Table[Any], list[Any]] = defaultdict(list)
+        for ws, seq in sets:
+            yield from self._drops(ws)
+            yield from self._bumps(ws, seq)
+            for table, keys in ws.deletes.items():
+                deletes[table] += keys
+            for table, rows in ws.updates.items():
+                updates[table] += table.stamped(rows, seq)
+            for table, rows in ws.inserts.items():
+                stamped = table.stamped(rows, seq)
+                inserts[table] += [(*row, seq) for row in stamped] if table.head else stamped
+        for table, keys in deletes.items():
+            yield statements(table).delete, keys
+        for table, rows in updates.items():
+            made = statements(table)
+            if table.unique and not table.head:  # two rows may swap their values: neither may stand in the other's way
+                yield made.delete, list(map(table.key_of, rows))
+                yield made.insert, rows
+            else:
+                yield made.update, list(map(made.update_cells, rows))
+        for table, rows in inserts.items():
+            yield statements(table).insert, rows
+
+    def _drops(self, ws: WriteSet) -> Iterator[Batch]:
+        for root in ws.drops:
+            kind, _, name = root.partition(":")
+            for table in self._by_kind[kind]:
+                yield statements(table).drop, [(name,)]
+            yield "DELETE FROM roots WHERE root = ?", [(root,)]
+
+    def _bumps(self, ws: WriteSet, seq: int) -> Iterator[Batch]:
+        """Move the roots on that are written in; one that comes into being starts at `seq`, a head brings that itself."""
+        again = {t.root_of(row) for t, rows in ws.inserts.items() for row in rows} if ws.drops else ()
+        moved = {t.root_of(row) for t, rows in ws.updates.items() if t.head for row in rows}  # with their heads
+        for claim in ws.claims:
+            root, dropped = claim.root, claim.root in ws.drops
+            if not claim.written or root in moved or (dropped and root not in again):
+                continue
+            kind, _, name = root.partition(":")
+            head, new = self._heads.get(kind), dropped or not claim.expected
+            if head is not None:
+                if not new:
+                    yield statements(head).bump, [(name,)]
+            elif new:
+                yield "INSERT INTO roots VALUES (?, ?)", [(root, seq)]
+            else:
+                yield "UPDATE roots SET root_rev = root_rev + 1 WHERE root = ?", [(root,)]

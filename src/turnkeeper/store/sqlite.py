@@ -23,7 +23,7 @@ from ..limits import SCAN_INLINE_ROWS
 from . import sql
 from .backend import Answer, Deciding, Get, Measure, Reader, Request, RootRev, WriteSet
 from .migrations import APPLICATION_ID, Plan
-from .sqlite_file import FOREIGN_LOCK_MS, Revisions, Worker, connect, translated
+from .sqlite_file import FOREIGN_LOCK_MS, Worker, connect, translated
 from .sqlite_writer import Writer
 from .turnstile import Turnstile
 
@@ -51,7 +51,7 @@ class SQLiteBackend:
         self.name = str(path)
         self._plan, self._clock, self._vfs = plan, clock, vfs
         self._create, self._migrate, self._durability = create, migrate, durability
-        self._revisions = Revisions(plan.tables)
+        self._landing = sql.Landing(plan.tables)
         self._free: list[_Reader] = []
         self._landed = asyncio.Event()
         self._connection: apsw.Connection | None = None
@@ -160,7 +160,7 @@ class SQLiteBackend:
         try:
             if not self._free and self._writer is not None:
                 self._writer.check_place()  # a new connection would read whatever stands there now
-            reader = self._free.pop() if self._free else _Reader(self.name, self._connect(), self._revisions)
+            reader = self._free.pop() if self._free else _Reader(self.name, self._connect(), self._landing)
             if one_state:
                 reader.connection.execute("BEGIN")
         except apsw.Error as e:
@@ -207,8 +207,8 @@ class SQLiteBackend:
 class _Reader:
     """One reader connection."""
 
-    def __init__(self, name: str, connection: apsw.Connection, revisions: Revisions) -> None:
-        self._name, self.connection, self._revisions = name, connection, revisions
+    def __init__(self, name: str, connection: apsw.Connection, landing: sql.Landing) -> None:
+        self._name, self.connection, self._landing = name, connection, landing
         connection.pragma("query_only", True)
 
     async def read(self, requests: Sequence[Request]) -> list[Answer]:
@@ -230,7 +230,8 @@ class _Reader:
         if isinstance(request, Get):
             return c.execute(sql.statements(request.table).get, request.key).fetchone()
         if isinstance(request, RootRev):
-            return self._revisions.read(c, request.root)
+            row = c.execute(*self._landing.revision(request.root)).fetchone()
+            return 0 if row is None else row[0]
         if isinstance(request, Measure):
             return c.execute(*sql.scan(request.scan, measure=True)).fetchone()
         cursor = c.execute(*sql.scan(request))

@@ -7,13 +7,10 @@ import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import apsw
 
 from ..errors import Damaged, OutcomeUnknown, Unavailable
-from ..schema import Table
-from . import sql
 from .migrations import APPLICATION_ID, foreign
 
 FOREIGN_LOCK_MS = 10_000
@@ -32,35 +29,6 @@ def connect(path: Path, *, durability: str, vfs: str | None, create: bool = Fals
         connection.close()
         raise foreign(str(path))
     return connection
-
-
-class Revisions:
-    """Where the revision of a root stands, by its kind."""
-
-    def __init__(self, tables: tuple[Table[Any], ...]) -> None:
-        self.heads = {table.root_kind: table for table in tables if table.head}
-
-    def read(self, c: apsw.Connection, root: str) -> int:
-        """Answer a root's revision, 0 when it is not there."""
-        kind, _, name = root.partition(":")
-        head = self.heads.get(kind)
-        if head is None:
-            row = c.execute("SELECT root_rev FROM roots WHERE root = ?", (root,)).fetchone()
-        else:
-            row = c.execute(sql.statements(head).rev, (name,)).fetchone()
-        return 0 if row is None else row[0]
-
-    def bump(self, c: apsw.Connection, root: str, seq: int, *, new: bool) -> None:
-        """Move a root on, or let it come into being at `seq`; a head brings its revision with its own row."""
-        kind, _, name = root.partition(":")
-        head = self.heads.get(kind)
-        if head is not None:
-            if not new:
-                c.execute(sql.statements(head).bump, (name,))
-        elif new:
-            c.execute("INSERT INTO roots VALUES (?, ?)", (root, seq))
-        else:
-            c.execute("UPDATE roots SET root_rev = root_rev + 1 WHERE root = ?", (root,))
 
 
 class Worker:

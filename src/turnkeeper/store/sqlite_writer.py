@@ -1,6 +1,6 @@
 """Landing on SQLite: one writer connection, groups of waiting sets under one COMMIT, and what happens when one fails.
 
-A group is applied on the event loop, a savepoint a set, and its COMMIT goes to the worker's thread; the next group
+A group is applied on the event loop, table by table (ADR 7), and its COMMIT goes to the worker's thread; the next group
 gathers meanwhile. A large group, and one that must wait for the file's lock, is applied in slices between which the loop
 breathes. The connection is touched by one of them at a time: never while a COMMIT runs.
 """
@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
@@ -21,11 +22,13 @@ from ..errors import OutcomeUnknown, Unavailable
 from ..limits import GROUP_ROWS, GROUP_SETS
 from ..schema import Table
 from . import sql
-from .backend import Deciding, Landed, Lost, Verdict, WriteSet
-from .sqlite_file import FOREIGN_LOCK_MS, Revisions, Worker, translated
+from .backend import Deciding, Landed, Lost, Verdict, WriteSet, stand_apart
+from .sqlite_file import FOREIGN_LOCK_MS, Worker, translated
 from .turnstile import Turnstile
 
 Waiting = tuple[WriteSet, Deciding]
+V = TypeVar("V")
+TOLD_AT_ONCE = 2
 
 
 class Writer:
@@ -37,8 +40,7 @@ class Writer:
     ) -> None:  # fmt: skip
         self._path, self._connection, self._tables = path, connection, tables
         self._locks, self._worker, self._clock, self._tell_landed = locks, worker, clock, landed
-        self._revisions = Revisions(tables)
-        self._by_kind = {t.root_kind: [u for u in tables if u.root_kind == t.root_kind] for t in tables}
+        self._landing = sql.Landing(tables)
         self._inode = path.stat().st_ino
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Waiting] = deque()
@@ -73,7 +75,8 @@ class Writer:
             return
         try:
             self._begin()
-            verdicts = [_whole(self._apply(ws, len(group) > 1)) for ws, _ in group]
+            sets = [ws for ws, _ in group]
+            verdicts = self._together(sets) or [_whole(self._apply(ws, len(sets) > 1)) for ws in sets]
             self._keep_seq()
         except apsw.BusyError:
             self._locks.give()  # a program that does not know our lock is writing: wait in the thread
@@ -134,8 +137,8 @@ class Writer:
 
     async def _land_in_steps(self, sets: Sequence[WriteSet]) -> list[Verdict]:
         await self._worker.run(self._wait_and_begin)
-        verdicts: list[Verdict] = []
-        for ws in sets:
+        verdicts = self._together(sets) or []
+        for ws in sets[len(verdicts) :]:
             steps = self._apply(ws, len(sets) > 1)
             try:
                 while True:
@@ -151,10 +154,18 @@ class Writer:
         if error is not None:
             self._spawn(self._recover(group, error))
             return
-        for (_, decided), verdict in zip(group, verdicts, strict=True):
-            decided.set_result(verdict)
         self._tell_landed()
         self._next_group()
+        self._tell(iter(zip(group, verdicts, strict=True)))
+
+    def _tell(self, fates: Iterator[tuple[Waiting, Verdict]]) -> None:
+        """Wake the tasks of a group a few at a time, so that the loop breathes between them."""
+        told = 0
+        for (_, decided), verdict in islice(fates, TOLD_AT_ONCE):
+            decided.set_result(verdict)
+            told += 1
+        if told == TOLD_AT_ONCE:
+            self._loop.call_soon(self._tell, fates)
 
     async def _recover(self, group: list[Waiting], error: BaseException) -> None:
         """After an error the whole group is undone: try its sets one by one, so that only the guilty one fails."""
@@ -175,6 +186,24 @@ class Writer:
         self._tell_landed()
         self._next_group()
 
+    def _together(self, sets: Sequence[WriteSet]) -> list[Verdict] | None:
+        """Write sets that have nothing to do with each other as one, table by table; None: they need one by one."""
+        if len(sets) == 1 or not stand_apart(sets):
+            return None
+        verdicts: list[Verdict] = []
+        for ws in sets:
+            lost = self._refusal(ws)
+            self._seq += lost is None
+            verdicts.append(lost or Landed(self._seq))
+        winners = [(ws, won.commit_seq) for ws, won in zip(sets, verdicts, strict=True) if isinstance(won, Landed)]
+        try:
+            _whole(self._write(winners))
+        except apsw.ConstraintError:
+            self._connection.execute("ROLLBACK")
+            self._begin()
+            return None
+        return verdicts
+
     def _apply(self, ws: WriteSet, among_others: bool) -> Generator[None, None, Verdict]:
         """Check a set and write its rows, a slice at a step; answer its verdict (by `return`)."""
         c = self._connection
@@ -185,7 +214,7 @@ class Writer:
         if among_others:
             c.execute("SAVEPOINT one")
         try:
-            yield from self._write(ws, self._seq)
+            yield from self._write([(ws, self._seq)])
         except apsw.ConstraintError as e:
             c.execute("ROLLBACK TO one" if among_others else "ROLLBACK")
             if not among_others:
@@ -201,42 +230,18 @@ class Writer:
         if ws.deadline_us is not None and self._clock() > ws.deadline_us:
             return Lost("deadline", "")
         for claim in ws.claims:
-            if self._revisions.read(self._connection, claim.root) != claim.expected:
+            row = self._connection.execute(*self._landing.revision(claim.root)).fetchone()
+            if (0 if row is None else row[0]) != claim.expected:
                 return Lost("root", claim.root)
         return None
 
-    def _write(self, ws: WriteSet, seq: int) -> Iterator[None]:
-        c = self._connection
-        for root in ws.drops:
-            kind, _, name = root.partition(":")
-            for table in self._by_kind[kind]:
-                c.execute(sql.statements(table).drop, (name,))
-            c.execute("DELETE FROM roots WHERE root = ?", (root,))
-            yield
-        again = {t.root_of(row) for t, rows in ws.inserts.items() for row in rows} if ws.drops else set()
-        for claim in ws.claims:
-            if claim.written and (claim.root not in ws.drops or claim.root in again):
-                self._revisions.bump(c, claim.root, seq, new=not claim.expected or claim.root in ws.drops)
-        for table, keys in ws.deletes.items():
-            yield from self._many(sql.statements(table).delete, keys)
-        for table, rows in ws.updates.items():
-            made, rows = sql.statements(table), table.stamped(rows, seq)
-            if table.unique and not table.head:  # two rows may swap their values: neither may stand in the other's way
-                yield from self._many(made.delete, [table.key_of(row) for row in rows])
-                yield from self._many(made.insert, rows)
-            else:
-                yield from self._many(made.update, [made.update_cells(row) for row in rows])
-        for table, rows in ws.inserts.items():
-            cells: Sequence[tuple[Any, ...]] = table.stamped(rows, seq)
-            if table.head:
-                cells = [(*row, seq) for row in cells]
-            yield from self._many(sql.statements(table).insert, cells)
-
-    def _many(self, statement: str, rows: Sequence[Sequence[Any]]) -> Iterator[None]:
-        for start in range(0, len(rows), GROUP_ROWS):
-            self._connection.executemany(statement, rows[start : start + GROUP_ROWS])
-            if start + GROUP_ROWS < len(rows):
-                yield
+    def _write(self, sets: Sequence[tuple[WriteSet, int]]) -> Generator[None, None, None]:
+        for statement, rows in self._landing.steps(sets):
+            for start in range(0, len(rows), GROUP_ROWS):
+                if start or statement.startswith("DELETE"):  # which may be of everything a root has
+                    yield
+                part = rows if len(rows) <= GROUP_ROWS else rows[start : start + GROUP_ROWS]
+                self._connection.executemany(statement, part)
 
     def _constraint(self, ws: WriteSet, error: apsw.ConstraintError) -> Lost:
         for table, rows in ws.inserts.items():
@@ -248,7 +253,7 @@ class Writer:
         return Lost("unique", names.get(table_name, table_name))
 
 
-def _whole(steps: Generator[None, None, Verdict]) -> Verdict:
+def _whole(steps: Generator[None, None, V]) -> V:
     try:
         while True:
             next(steps)

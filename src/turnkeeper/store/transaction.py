@@ -77,18 +77,18 @@ class Transaction(Rows):
         """
         touching = () if root is None else (root,)
         await self._line_up(touching)
-        requests: list[Get | Scan] = [checked(request) for request in wanted]
+        requests: Sequence[Get | Scan] = wanted
         found = self._recalled(root, requests) if root is not None and recall == "use" else None
         if found is None:
-            more = [checked(request) for request in unless_recalled]
+            requests, more = [checked(request) for request in wanted], [checked(request) for request in unless_recalled]
             pure = not self._overlay.holds_rows()  # what is read now has no own writes in it
             found = await self._rows([*requests, *more], touching=touching)
             if root is not None and recall != "no" and pure:
                 self._remembering.setdefault(root, {}).update(zip(requests, found, strict=False))
-            requests += more
+            requests = [*requests, *more]
         return [decoded(request, answer) for request, answer in zip(requests, found, strict=True)]
 
-    def _recalled(self, root: str, requests: list[Get | Scan]) -> list[Answer] | None:
+    def _recalled(self, root: str, requests: Sequence[Get | Scan]) -> list[Answer] | None:
         """Answer from what the last landing on a root left behind; the landing will prove that it is still so."""
         known = self._host.recall.look(root, requests) if self._may_recall and root not in self._overlay.revs else None
         if known is None:
@@ -124,6 +124,9 @@ class Transaction(Rows):
                 await self._lining[root].wait()
                 continue
             text_cell(root, "root")
+            if not self._held and lines.try_enter(self, root):  # mostly: the first of its roots, and nobody there
+                self._held.append(root)
+                continue
             entered = self._lining[root] = asyncio.Event()
             try:
                 upwards = not self._held or root > self._held[-1]
@@ -225,6 +228,8 @@ class Transaction(Rows):
     async def insert_many(self, records: Sequence[msgspec.Struct]) -> None:
         """Add records of any tables; one that cannot be kept leaves none of them."""
         self._check_live()
+        if not records:
+            return
         overlay = self._overlay
         batches, fresh = self._encoded(records)
         if fresh:
@@ -248,20 +253,21 @@ class Transaction(Rows):
         """Answer the records as rows by table and key, and their roots whose revision is not known yet."""
         batches: dict[Table[Any], dict[Key, Row]] = {}
         fresh: set[str] = set()
-        kind, last = None, None
+        kind, last, revs = None, None, self._overlay.revs
         for record in records:
             if type(record) is not kind:
                 kind, last = type(record), None
                 table = _table_of(kind)
-                encode, rows = codec(table).encode, batches.setdefault(table, {})
+                encode, key_of, place = codec(table).encode, table.key_of, table.root_in_key
+                rows = batches.setdefault(table, {})
             row = encode(record)
-            key = table.key_of(row)
+            key = key_of(row)
             if key in rows:
                 raise _duplicate(table)
             rows[key] = row
-            if key[table.root_in_key] != last:
-                last, root = key[table.root_in_key], table.root_of_key(key)
-                if root not in self._overlay.revs:
+            if key[place] != last:
+                last = key[place]
+                if (root := table.root_of_key(key)) not in revs:
                     fresh.add(root)
         return batches, fresh
 
@@ -275,7 +281,7 @@ class Transaction(Rows):
         row = codec(table).encode(record)
         key = table.key_of(row)
         found = await self._find(table, key)
-        if found is None or not _as_expected(table, found, expect):
+        if found is None or (expect != {} and not _as_expected(table, found, expect)):
             return False
         self._overlay.put(table, key, row)
         return True

@@ -26,7 +26,17 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{part}"
-        for part in ("reading", "values", "refusals", "writing", "own_writes", "uniqueness", "savepoints", "blocks")
+        for part in (
+            "reading",
+            "values",
+            "refusals",
+            "writing",
+            "own_writes",
+            "uniqueness",
+            "neighbours",
+            "savepoints",
+            "blocks",
+        )
     ),
     *(f"{__name__}.{part}" for part in ("races", "guards", "views", "sessions", "turns")),
 )

@@ -10,6 +10,7 @@ import pytest_asyncio
 from .blocks import Blocks
 from .guards import Guards
 from .house import Connect, House
+from .neighbours import Neighbours
 from .own_writes import OwnWrites
 from .races import Races
 from .reading import Reading
@@ -23,14 +24,28 @@ from .views import Views
 from .writing import Writing
 
 PARTS: tuple[type, ...] = (
-    Reading, Values, Refusals, Writing, OwnWrites, Uniqueness, Savepoints, Blocks, Races, Guards, Views, Sessions, Turns,
+    Reading, Values, Refusals, Writing, OwnWrites, Uniqueness, Neighbours, Savepoints, Blocks, Races, Guards, Views,
+    Sessions, Turns,
 )  # fmt: skip
 """The parts, each a class of tests that take a `House`."""
 
 
 @pytest.mark.asyncio
 class BackendContract(
-    Reading, Values, Refusals, Writing, OwnWrites, Uniqueness, Savepoints, Blocks, Races, Guards, Views, Sessions, Turns
+    Reading,
+    Values,
+    Refusals,
+    Writing,
+    OwnWrites,
+    Uniqueness,
+    Neighbours,
+    Savepoints,
+    Blocks,
+    Races,
+    Guards,
+    Views,
+    Sessions,
+    Turns,
 ):
     """Every test of the suite. A subclass has a fixture `connect`; see the package's docstring."""
 
