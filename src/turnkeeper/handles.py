@@ -7,12 +7,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 from .errors import AlreadyLanded, Fenced, Invalid, Misuse, OutcomeUnknown, TurnkeeperError
 from .history import History
 from .history.alternatives import Alternative
 from .history.content import NewMessage, message, parts
+from .history.formats import check_format, to_format
 from .history.reading import ShownMessage
 from .kit.fenced import Claim, Ref
 from .kit.ownership import Ownership
@@ -57,9 +58,21 @@ class Line:
         """Which life of that id this handle is of."""
         return str(self._ref.instance_id)
 
-    async def messages(self, *, last: int | None = None, before: int | None = None) -> list[ShownMessage]:
-        """Answer the shown messages in order: all, or the `last` so many, of those before position `before`."""
-        return await self._history.messages(self._ref, take=self._take, last=last, before=before)
+    @overload
+    async def messages(self, *, last: int | None = None, before: int | None = None) -> list[ShownMessage]: ...
+
+    @overload
+    async def messages(self, *, last: int | None = None, before: int | None = None, format: str | None) -> Any: ...
+
+    async def messages(self, *, last: int | None = None, before: int | None = None, format: str | None = None) -> Any:
+        """Answer the shown messages in order: all, or the `last` so many, of those before position `before`.
+
+        With a `format` ("openai", "anthropic", "gemini") they are ready for that provider's client, see
+        `turnkeeper.history.formats`. Raises Invalid for another one.
+        """
+        check_format(format)
+        shown = await self._history.messages(self._ref, take=self._take, last=last, before=before)
+        return shown if format is None else to_format([m.line() for m in shown], format)
 
     async def state(self, *, at: int | None = None) -> dict[str, Any]:
         """Answer the state by slot: as it is shown now, or after the message at position `at`."""

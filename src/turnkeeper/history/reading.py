@@ -14,6 +14,7 @@ from ..store.backend import Get, Scan
 from ..store.reading import Rows
 from .choosing import versions_of
 from .content import text_of
+from .formats import Line
 from .ranges import versions_by_number
 from .state import find_message, live_take, open_take
 
@@ -36,6 +37,10 @@ class ShownMessage(msgspec.Struct, frozen=True):
     meta: dict[str, Any]
     extra: dict[str, Any]  # of the version: foreign fields, verbatim
     message_extra: dict[str, Any]
+
+    def line(self) -> Line:
+        """Answer what a provider's format is made of."""
+        return Line(self.role, self.parts, self.name, self.hidden)
 
 
 async def messages(

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import Invalid, Misuse
 from ..history.content import NewMessage, message, text_of
 from ..history.fold import VARS, state_of
+from ..history.formats import Line, check_format, to_format
 from ..history.slots import NewDelta
 from ..jsonvalue import check, copied, same
 from ..kit.log import check_event
@@ -153,17 +154,19 @@ class Turn:
         """The number of the take it builds on."""
         return self._started.take
 
-    async def messages(self, format: str | None = None) -> list[Any]:
-        """Answer the prompt: the messages it builds on, hidden ones left out, and its input last."""
-        shown = await self._history(self._started.take, self._started.builds_on)
-        prompt = [{"role": m.role, "text": m.text, "parts": m.parts} for m in shown if not m.hidden]
-        if self._request.input is not None:
-            prompt.append({"role": "user", "text": self.input, "parts": self._request.input})
-        if format is None:
-            return prompt
-        if format == "openai":
-            return [{"role": m["role"], "content": m["text"]} for m in prompt]
-        raise Invalid(f"There is no message format {format!r}.", do="Use None or openai.", path="format")
+    async def messages(self, format: str | None = None) -> Any:
+        """Answer the prompt: the messages it builds on, hidden ones left out, and its input last.
+
+        A list of dicts with `role`, `text` and `parts`; with a `format` ("openai", "anthropic", "gemini") what that
+        provider's client takes, see `turnkeeper.history.formats`. Raises Invalid for another one.
+        """
+        check_format(format)
+        shown = [m for m in await self._history(self._started.take, self._started.builds_on) if not m.hidden]
+        given = [] if self._request.input is None else [Line("user", self._request.input)]
+        if format is not None:
+            return to_format([*(m.line() for m in shown), *given], format)
+        prompt = [{"role": m.role, "text": m.text, "parts": m.parts} for m in shown]
+        return prompt + [{"role": "user", "text": self.input, "parts": line.parts} for line in given]
 
     def reply(self, content: str | Sequence[Mapping[str, Any]], **more: Any) -> None:
         """Answer with a text or parts: a message of the role assistant. Raises Invalid."""
