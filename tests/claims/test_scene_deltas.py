@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.claims.test_scene_slots import land
 from tests.claims.test_scene_strategies import FIELDS, ROWS, SLOTS, VALUE, json_values
+from tests.support.scenes import scene, sets, stats
 from turnkeeper.errors import Invalid
 from turnkeeper.history.slots import BUILT_IN, NewDelta, check_deltas, diff, fold
 from turnkeeper.records import Delta
@@ -199,3 +200,50 @@ def test_the_door_refuses_a_path_the_fold_would_skip(slot, path):
 def test_the_door_refuses_a_slot_that_is_not_declared(slot):
     with pytest.raises(Invalid, match="There is no slot"):
         check_deltas([NewDelta("vars", ["a"], 1), NewDelta(slot, ["a"], 1)], "turn", BUILT_IN)
+
+
+@pytest.mark.claim("S-048")
+async def test_every_door_refuses_an_undeclared_slot_and_a_foreign_path_and_keeps_nothing(store):
+    session = await store.create_session()
+    sid, history = session.session_id, store.history
+    await land(store, sid, NewDelta("vars", ["a"], 1))
+    (reply,) = await session.messages()
+    doors = [
+        lambda delta: land(store, sid, delta),
+        lambda delta: history.record_message_deltas(sid, 0, [delta]),
+        lambda delta: history.record_deltas(sid, 0, reply.version, [delta]),
+    ]
+    for bad in (
+        NewDelta("nowhere", ["a"], 1),
+        NewDelta("tracker.stats", [], 1),
+        NewDelta("tracker.stats", ["a", "b"], 1),
+    ):
+        for door in doors:
+            with pytest.raises(Invalid, match=bad.slot):
+                await door(bad)
+    for base in ({"nowhere": {}}, {"vars": []}):
+        with pytest.raises(Invalid):
+            await history.set_branch_base(sid, base)
+    assert (await session.state(), await session.messages()) == ({"vars": {"a": 1}}, [reply])
+    for door in doors:
+        await door(NewDelta("tracker.stats", ["a"], 1))
+
+
+@pytest.mark.claim("S-407")
+async def test_writes_of_one_path_take_effect_in_the_order_written_there_and_in_a_copy(store):
+    made = await scene(store)
+    sid, history = made.session_id, made.history
+    at = await made.reply(*sets(x=1), *sets(x=2), *sets(x=3))
+    version = await made.again(at, *sets(x=3), *sets(x=1), *sets(x=2))
+    assert await made.vars() == {"x": 2}
+    await history.record_deltas(sid, at, version, [*stats(a=1), *stats(a=3), *stats(a=2)])
+    await history.record_message_deltas(sid, at, [*stats(b=9), *stats(b=7), *stats(b=8)])
+    fork = await history.fork(sid)
+    await history.cut_messages(sid, [at])
+    copy = await history.restore_cut(sid, [at], as_take=True)
+    await history.restore_cut(sid, [at], take=0)
+    for take in (0, fork, copy):
+        assert await made.state(take) == {"vars": {"x": 2}, "tracker.stats": {"a": 2, "b": 8}}
+    await history.select_swipe(sid, at, 0, take=0)
+    assert await made.vars(0) == {"x": 3}
+    await made.holds()

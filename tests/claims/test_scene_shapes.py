@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from tests.claims.test_scene_slots import land
+from tests.support.scenes import scene
 from turnkeeper.errors import Invalid, NotAllowed
+from turnkeeper.history import base as bases
+from turnkeeper.history import later
 from turnkeeper.history.slots import BUILT_IN, WRITERS, NewDelta, check_deltas, check_state, define_slot, make_registry
 from turnkeeper.history.slots.shapes import (
     Anything,
@@ -25,6 +28,7 @@ from turnkeeper.history.slots.shapes import (
     row_shape,
 )
 from turnkeeper.records import DELTAS
+from turnkeeper.turns import land as landing
 
 STATS = Fields({"hp": Whole(0, 99), "name": Text(1, 9)}, {"cursed": Flag()})
 SLOTS = make_registry(
@@ -225,3 +229,26 @@ async def test_a_takes_base_is_checked_in_the_store(store):
         with pytest.raises(error):
             await store.history.set_branch_base(session.session_id, base)
     assert await session.state() == {"vars": {}}
+
+
+@pytest.mark.claim("S-021")
+async def test_a_misfit_is_refused_by_every_door_of_the_store(store, monkeypatch):
+    held = define_slot("held", "scene", "fields", {}, writers=WRITERS, shape=Whole(0, 99))
+    slots = make_registry([*BUILT_IN.slots, held])
+    for module in (later, bases):
+        monkeypatch.setattr(module, "BUILT_IN", slots)
+    true = landing.check_deltas
+    monkeypatch.setattr(landing, "check_deltas", lambda deltas, writer, _: true(deltas, writer, slots))
+    made = await scene(store)
+    at = await made.reply()
+    before = await made.held()
+    version, h, s = before.message(0, at).version, made.history, made.session_id
+    for door in (
+        lambda value: made.reply(NewDelta("held", ["a"], value)),
+        lambda value: h.record_deltas(s, at, version, [NewDelta("held", ["a"], value)]),
+        lambda value: h.record_message_deltas(s, at, [NewDelta("held", ["a"], value)]),
+        lambda value: h.set_branch_base(s, {"held": {"a": value}}),
+    ):
+        with pytest.raises(Invalid, match=r"held\.a"):
+            await door(SECRET)
+        assert await made.held() == before
