@@ -5,8 +5,9 @@
     kills      a worker killed 60 times, on SQLite
     disk       stories on a disk that fails at random
     postgres   connections cut and the server restarted under load, a worker killed 30 times
+    histories  200 random histories of 50 steps on the three backends beside a model of lists; a table of what fired
 
-Each run prints one line of figures; the exit code is 1 when anything was lost, half there or unfair.
+Each run prints a line of figures; the exit code is 1 when anything was lost, half there or unfair.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from turnkeeper.errors import AlreadyLanded, OutcomeUnknown, Unavailable
 
 CUTS_PER_STORY, STORIES = 400, 6
 SECONDS = 20.0
+HISTORIES, HISTORY_STEPS, RULE_LEAST = 200, 50, 50
 
 
 class Failed(Exception):
@@ -197,8 +199,24 @@ async def postgres(folder: Path, times: int) -> str:
     return f"{restarts} restarts, {refused} turns refused and repeated, {len(ledger.landed)} landed: 0 lost; {killed}"
 
 
+def searched(folder: Path, histories: int) -> str:
+    """Play random histories on the three backends, states compared after every step."""
+    from tests.machine.test_history import a_world, search, table, too_rare
+    from tests.support.postgres import server
+
+    with server() as running, a_world(folder, lambda: running.url) as world:
+        search(world, histories, HISTORY_STEPS, derandomize=False)
+        check(not (rare := too_rare(world, RULE_LEAST)), f"fired less than {RULE_LEAST} times: {rare}\n{table(world)}")
+        return f"{histories} histories of {HISTORY_STEPS} steps on three backends: no difference\n{table(world)}"
+
+
+async def histories(folder: Path, times: int) -> str:
+    """Search for a history that a backend shows otherwise than plain lists do."""
+    return await asyncio.to_thread(searched, folder, HISTORIES * times)
+
+
 RUNS: dict[str, Callable[[Path, int], Awaitable[str]]] = {
-    run.__name__: run for run in (cuts, processes, kills, disk, postgres)
+    run.__name__: run for run in (cuts, processes, kills, disk, postgres, histories)
 }
 
 
