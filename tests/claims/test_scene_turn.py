@@ -170,3 +170,12 @@ async def test_another_version_or_a_cut_takes_back_all_that_a_turn_wrote(store, 
         await made.again(at)
     assert exact(await made.state()) == before
     await made.holds()
+
+
+@pytest.mark.claim("S-173")
+async def test_a_reply_adds_to_the_fields_that_earlier_replies_set(store):
+    made = await scene(store)
+    await made.reply(*sets(lamp="lit"))
+    await made.reply(*sets(door="open"))
+    assert await made.vars() == {"lamp": "lit", "door": "open"}
+    await made.holds()
