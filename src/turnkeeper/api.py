@@ -25,10 +25,10 @@ from .history import History
 from .ids import Ids, uuid7
 from .kit.fenced import Ref, Who, look_up
 from .kit.ownership import Ownership
-from .records import TABLES
+from .records import SESSIONS, TABLES
 from .sessions import Records, Sessions
 from .sessions.lifecycle import SessionInfo, load
-from .store.backend import Backend
+from .store.backend import Backend, Get
 from .store.engine import Block, Engine
 from .store.memory import MemoryBackend
 from .store.migrations import Plan
@@ -167,6 +167,34 @@ class Store(Face):
             return replace(info, status=await self.ownership.state_of(rows, head, now))
 
         return await self.look(read, one_view=True)
+
+    async def sessions(
+        self,
+        *,
+        space: str = "default",
+        limit: int = 50,
+        after: SessionInfo | None = None,
+        order: Literal["newest", "oldest"] = "newest",
+    ) -> list[SessionInfo]:
+        """Answer a page of a space's sessions; `after` is the last one of the page before.
+
+        A session left behind by a dead owner reads `abandoned`, as `info()` says it.
+        """
+        page = await super().sessions(space=space, limit=limit, after=after, order=order)
+        if all(info.status != "running" for info in page):
+            return page
+        now = await self._engine.backend.now()
+
+        async def judged(rows: Rows) -> list[SessionInfo]:
+            heads = await rows.fetch(None, *(Get(SESSIONS, (info.session_id,)) for info in page))
+            return [
+                info
+                if head is None or head.instance_id != info.instance_id
+                else replace(info, status=await self.ownership.state_of(rows, head, now))
+                for info, head in zip(page, heads, strict=True)
+            ]
+
+        return await self.look(judged, one_view=True)
 
     async def watch(self, *, poll_s: float = 5.0) -> AsyncIterator[int]:
         """Yield the newest commit sequence each time something has landed, here or in another process.

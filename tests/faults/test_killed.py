@@ -56,11 +56,13 @@ async def test_the_next_worker_goes_on_where_a_killed_one_was(backend: str, url:
             _, epoch = await other.expect("inside")
             assert [(p.state, p.input[0]["text"]) for p in await cave.pending()] == [("running", "I light the lamp.")]
             assert (await cave.info()).status == "running"
+            assert [info.status for info in await store.sessions()] == ["running"]
             other.kill()
             killed = time.monotonic()
             if backend == "sqlite":
                 assert await other.hear() is None  # its pipe is closed: the process is gone
                 assert (await cave.info()).status == "abandoned"
+                assert [info.status for info in await store.sessions()] == ["abandoned"]
             await cave.claim(wait_s=LEASE_S + 5)
             (left,) = await cave.pending()
             assert (left.state, left.key, left.input[0]["text"]) == ("interrupted", "cmd-1", "I light the lamp.")
