@@ -134,9 +134,10 @@ def gone(session_id: str) -> Gone:
 
 def fenced(head: Session, epoch: int) -> Fenced:
     """Build the error of a writer whose claim is over."""
+    given_back = head.owner is None and head.run_epoch == epoch + 1  # a release is one step, and leaves no owner
+    how = "The claim was released." if given_back else "Somebody took the session over, or the claim was released."
     return Fenced(
-        f"Session {head.session_id!r} is at epoch {head.run_epoch}; this writer's claim was epoch {epoch}. "
-        "Somebody took the session over, or the claim was released.",
+        f"Session {head.session_id!r} is at epoch {head.run_epoch}; this writer's claim was epoch {epoch}. {how}",
         do="Stop this run; claim the session again to go on.",
         session_id=head.session_id,
         epoch=epoch,
