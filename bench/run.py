@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 
-from bench import postgres_rows, processes, results, sqlite_rows
+from bench import postgres_rows, processes, rebuild_rows, results, sqlite_rows
 
 ROWS: dict[tuple[str, ...], Callable[[], Awaitable[list[results.Figure]]]] = {
     ("seq", "turn2"): sqlite_rows.seq,
@@ -16,6 +16,8 @@ ROWS: dict[tuple[str, ...], Callable[[], Awaitable[list[results.Figure]]]] = {
     ("pg32", "pgseq"): postgres_rows.postgres,
     ("growth",): sqlite_rows.growth,
     ("load20", "loadall", "fork"): sqlite_rows.history,
+    ("rebuild",): rebuild_rows.rebuild,
+    ("midchange",): rebuild_rows.midchange,
     ("list",): sqlite_rows.listing,
     ("import",): sqlite_rows.importing,
 }

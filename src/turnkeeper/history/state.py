@@ -6,7 +6,8 @@ message. Both are disposable: without them the fold starts at the take's base. R
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -33,7 +34,10 @@ from ..store.backend import Get, Scan
 from ..store.reading import Rows
 from ..store.transaction import Transaction
 from .fold import VARS, State, fold, state_of
-from .layers import AnyDelta, later_deltas, layers
+from .layers import AnyDelta, Layered, later_deltas, layers
+
+PIECE = 250
+"""How many messages are folded before the loop may do something else."""
 
 
 async def scene_state(rows: Rows, who: Who, *, take: int | None = None, at: int | None = None) -> State:
@@ -146,10 +150,22 @@ async def _before(rows: Rows, take: Take, position: int) -> tuple[State, int, in
 
     The last one is a position; -1 when there is none.
     """
-    state, after, shown = await _start(rows, take, position)
-    part = await _shown(rows, take, after + 1, position - 1)
-    state = fold(state, (delta for one in await layers(rows, take, part) for delta in one.deltas))
-    return state, shown + len(part), part[-1].position if part else after
+    state, last, shown = await _start(rows, take, position)
+    async for part in _layers(rows, take, last + 1, position - 1):
+        state = fold(state, (delta for message in part for delta in message.deltas))
+        last, shown = part[-1].position, shown + len(part)
+    return state, shown, last
+
+
+async def _layers(rows: Rows, take: Take, low: int, high: int) -> AsyncIterator[list[Layered]]:
+    """Answer what counts on the shown messages of a range, a piece at a time: the loop breathes between the pieces."""
+    for first in range(low, high + 1, PIECE):
+        messages = await rows.scan(MESSAGES, take.session_id, take.take, low=first, high=min(first + PIECE - 1, high))
+        shown = await layers(rows, take, [message for message in messages if not message.cut])
+        if shown:
+            yield shown
+        if first + PIECE <= high:
+            await asyncio.sleep(0)
 
 
 async def _start(rows: Rows, take: Take, position: int) -> tuple[State, int, int]:
@@ -165,13 +181,6 @@ async def _start(rows: Rows, take: Take, position: int) -> tuple[State, int, int
     return state_of({base.slot: base.state for base in bases}), -1, 0
 
 
-async def _shown(rows: Rows, take: Take, low: int, high: int) -> list[Message]:
-    if high < low:
-        return []
-    messages = await rows.scan(MESSAGES, take.session_id, take.take, low=low, high=high)
-    return [message for message in messages if not message.cut]
-
-
 async def rebuild(tx: Transaction, take: Take, first_changed: int) -> Take:
     """Make a take's caches true after its messages from `first_changed` on have changed; answer the take as it is now.
 
@@ -184,21 +193,19 @@ async def rebuild(tx: Transaction, take: Take, first_changed: int) -> Take:
     for frame in stale:
         await tx.delete(KEYFRAMES, *where, frame.position)
     state, shown, last = await _before(tx, take, first)
-    part = await _shown(tx, take, first, take.cursor - 1)
-    frames: list[Keyframe] = []
-    waiting: list[AnyDelta] = []
-    for message in await layers(tx, take, part):
-        waiting += message.deltas
-        shown += 1
-        if not shown % KEYFRAME_EVERY:
-            state, waiting = fold(state, waiting), []
-            frames.append(Keyframe(*where, message.position, shown, dict(state)))
-    state = fold(state, waiting)
-    await tx.insert_many(frames)
+    async for part in _layers(tx, take, first, take.cursor - 1):
+        waiting: list[AnyDelta] = []
+        for message in part:
+            waiting += message.deltas
+            shown, last = shown + 1, message.position
+            if not shown % KEYFRAME_EVERY:
+                state, waiting = fold(state, waiting), []
+                await tx.insert(Keyframe(*where, last, shown, dict(state)))
+        state = fold(state, waiting)
     for tip in tips:
         if tip.slot not in state:  # nothing that is shown writes it any more
             await tx.delete(TIPS, *where, tip.slot)
-    await write_tips(tx, take, state, state, part[-1].position if part else last)
+    await write_tips(tx, take, state, state, last)
     return replace(take, shown_count=shown, revision=take.revision + 1)
 
 
