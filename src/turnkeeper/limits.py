@@ -46,3 +46,12 @@ BASE_BYTES = 1_000_000
 
 WRITE_BYTES = 1_000_000
 """Largest write on a committed message, over all its deltas (decision 17)."""
+
+FOREIGN_BYTES = 512 * 1024 * 1024
+"""Most bytes of one foreign document, unpacked: an export, or all the exports of a zip or a folder together."""
+
+FOREIGN_FILES = 10_000
+"""Most files of a zip or a folder that are looked at."""
+
+DATABASE_BYTES = 2 * 1024 * 1024 * 1024
+"""Largest foreign database that is copied and read."""

@@ -81,14 +81,15 @@ def run(url: str, work: Callable[[Any], Awaitable[None]], *, create: bool = Fals
 
 
 @commands.command("import", epilog="\b\nExample:\n  turnkeeper import chat.jsonl --store story.db")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
 @in_store
 @click.option("--space", default="default", show_default=True, help="The space its sessions belong to.")
 def import_(file: Path, url: str, as_json: bool, space: str) -> None:
     """Read a chat file into the store.
 
-    FILE is a SillyTavern chat (.jsonl). Everything in it is kept, all swipes too; what had to be bent is reported. The
-    same file again adds nothing.
+    FILE is a SillyTavern chat, an export of ChatGPT, Claude, Open WebUI or LibreChat (a file, a folder or a zip), or a
+    database of OpenAI Agents, LangGraph, ADK or pydantic-ai-durable. Everything in it is kept, all versions and
+    branches too; what had to be bent is reported. The same file again adds nothing.
     """
     from .importing import import_file, read_file
 

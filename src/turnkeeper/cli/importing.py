@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,34 +9,15 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from ..api import Store
-from ..errors import Invalid
-from ..transfer import ImportReport, sillytavern
+from ..transfer import ImportReport, formats
 from ..transfer.imported import Imported, Loss, summary
 from . import screen
 from .finding import shorten
 
-_CHUNK = 1 << 20
-
 
 def read_file(path: Path) -> Imported:
-    """Read a chat file. Raises Invalid for one that holds no chat, TooLarge for a line above the reader's limit."""
-    with path.open("rb") as file:
-        looks = sillytavern.sniff(file.read(_CHUNK))
-        file.seek(0)
-        imported = sillytavern.read(path.name, _chunks(file))
-    holds = any(take.messages for session in imported.sessions for take in session.takes)
-    if imported.sessions and not holds and not looks:
-        raise Invalid(
-            f"{path.name} holds no chat that can be read.",
-            do="Choose a SillyTavern chat, a .jsonl file.",
-            path=path.name,
-        )
-    return imported
-
-
-def _chunks(file: Any) -> Iterator[bytes]:
-    while chunk := file.read(_CHUNK):
-        yield chunk
+    """Read a foreign file, folder or zip. Raises Invalid for what no reader knows, TooLarge above a reader's limit."""
+    return formats.read(path)
 
 
 async def import_file(store: Store, imported: Imported, *, space: str, as_json: bool) -> None:
