@@ -156,4 +156,6 @@ BREAKERS: list[Breaker] = [
     Breaker("S turn", "S-174", "turns/land.py", "before = await state_before(tx, take, outcome.target)", "before = await tip_state(tx, take, tips)"),
     Breaker("S turn", "S-178", "history/choosing.py", "    await tx.insert_many(delta_rows(head.session_id, number, deltas, now))\n", ""),
     Breaker("S turn", "S-182", "history/appending.py", "made[-1].version, deltas, now) if deltas", "made[0].version, deltas, now) if deltas"),
+    Breaker('S turn', 'S-402', 'turns/play.py', '([], []) if self.stopped else', '(self.vars.changes(), []) if self.stopped else'),
+    Breaker('S turn', 'S-402', 'handles.py', 'if stopped and not self._turn.has_said():', 'if False:'),
 ]

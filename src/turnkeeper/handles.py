@@ -26,6 +26,7 @@ from .store.transaction import Transaction
 from .turns import Turns
 from .turns.pending import Kind, LandedTurn, Request, Started
 from .turns.play import Turn
+from .turns.said import Stop
 
 LOG = logging.getLogger("turnkeeper.turns")
 Content = str | Sequence[Mapping[str, Any]]
@@ -124,8 +125,8 @@ class Line:
 
     async def take_turn(
         self, play: Play, input: Content | None = None, *, key: str | None = None, durable_input: bool = True
-    ) -> LandedTurn:
-        """Play a turn if its key has not landed; answer the stored turn either way."""
+    ) -> LandedTurn | None:
+        """Play a turn if its key has not landed; answer the stored turn either way, None when it was stopped unsaid."""
         block = self.turn(input, key=key, durable_input=durable_input)
         try:
             async with block as turn:
@@ -300,9 +301,12 @@ class TurnBlock:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> bool:
+        stopped = self._turn.stopped and (error is None or isinstance(error, Stop | asyncio.CancelledError))
         try:
-            if error is None:
+            if stopped and not self._turn.has_said():
+                await self._fail(error or Stop(), "stopped")
+            elif error is None or stopped:
                 try:
                     self._turn.landed = await self._land()
                 except BaseException as failure:
@@ -315,6 +319,7 @@ class TurnBlock:
             self._turn.end()
             self._lane.release()
             await self._owning.end_use(self._ref.session_id)
+        return stopped and isinstance(error, Stop)
 
     async def _land(self) -> LandedTurn:
         try:
@@ -323,17 +328,17 @@ class TurnBlock:
             self.answered = e
             raise
 
-    async def _fail(self, error: BaseException) -> None:
+    async def _fail(self, error: BaseException, code: str | None = None) -> None:
         if isinstance(error, Fenced):
             self._owning.forget(self._claim)
         elif self._turn.pending_no is not None:
-            await self._keep_failed(error, self._turn.pending_no)
+            await self._keep_failed(error, self._turn.pending_no, code)
 
-    async def _keep_failed(self, error: BaseException, number: int | None) -> None:
+    async def _keep_failed(self, error: BaseException, number: int | None, code: str | None = None) -> None:
         """Keep the input as a failed record; the error itself goes on to the caller, and so does a cancellation meanwhile."""
-        code = (
-            "cancelled" if isinstance(error, asyncio.CancelledError) else getattr(error, "code", type(error).__name__)
-        )
+        if code is None:
+            cut_off = isinstance(error, asyncio.CancelledError)
+            code = "cancelled" if cut_off else getattr(error, "code", type(error).__name__)
         keeping = asyncio.ensure_future(self._turns.fail(self._ref, number, self._claim, code, type(error).__name__))
         cancelled = await _settled(keeping)
         problem = None if keeping.cancelled() else keeping.exception()

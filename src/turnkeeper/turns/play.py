@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import Invalid, Misuse
-from ..history.content import NewMessage, message, text_of
+from ..history.content import NewMessage, text_of
 from ..history.fold import VARS, state_of
 from ..history.formats import Line, check_format, to_format
 from ..history.slots import NewDelta
@@ -18,6 +18,7 @@ from ..jsonvalue import check, copied, same
 from ..kit.log import check_event
 from .land import Add, Outcome
 from .pending import Request, Started
+from .said import Said, Stop
 
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -127,10 +128,12 @@ class Turn:
     def __init__(self, request: Request, started: Started, history: Any) -> None:
         self._request, self._started, self._history = request, started, history
         self._ended = False
-        self._messages: list[NewMessage] = []
+        self._said = Said(alone=request.at is not None)
         self._events: list[tuple[str, Any]] = []
         self._vars = Vars(started.state[VARS])
         self._state = MappingProxyType(state_of({**started.state, VARS: self._vars}, started.state.slots))
+        self.stopped = False
+        """Whether somebody has stopped it."""
         self.landed: Any = None
         """The stored answer, once the block has ended and the turn has landed."""
 
@@ -169,23 +172,40 @@ class Turn:
         return prompt + [{"role": "user", "text": self.input, "parts": line.parts} for line in given]
 
     def reply(self, content: str | Sequence[Mapping[str, Any]], **more: Any) -> None:
-        """Answer with a text or parts: a message of the role assistant. Raises Invalid."""
-        self.say("assistant", content, **more)
+        """Answer with a text or parts: a message of the role assistant, instead of what has streamed in. Raises Invalid."""
+        self._check_running()
+        self._said.reply(content, **more)
 
     def say(self, role: str, content: str | Sequence[Mapping[str, Any]], **more: Any) -> None:
         """Add a message of any role (`name=`, `meta=`, `extra=`, `hidden=`). Raises Invalid."""
         self._check_running()
-        if self._request.at is not None and role != "assistant":
-            raise Invalid("Another version of a reply is a reply.", do="Use turn.reply(…).", path="role")
-        self._messages.append(message(role, content, **more))
+        self._said.say(role, content, **more)
 
-    def call(self, name: str, args: Any, *, call_id: str) -> None:
-        """Add the model's request to run a tool. Raises Invalid."""
-        self.say("assistant", [{"type": "tool_call", "id": call_id, "name": name, "args": args}])
+    def stream(self, chunk: str) -> None:
+        """Add a piece of the reply as it comes in; it lands as one text when the turn ends, or is stopped. Raises Invalid."""
+        self._check_running()
+        self._said.stream(chunk)
+
+    def stop(self) -> None:
+        """Stop the turn, from wherever it is called: what was said so far lands, without any change of state and event.
+
+        The play ends at its next `stream`, `say`, `reply`, `call` or `result`, or where its task is cancelled. When
+        nothing was said the turn does not land, and its input stays among the session's pending turns (decision 12).
+        """
+        self.stopped = True
+
+    def call(self, name: str, args: Any, *, call_id: str | None = None) -> str:
+        """Add the model's request to run a tool; answer its id. Raises Invalid.
+
+        A call that has no result when the turn lands is closed as interrupted in the same landing.
+        """
+        self._check_running()
+        return self._said.call(name, args, call_id)
 
     def result(self, call_id: str, content: Any, *, is_error: bool = False) -> None:
-        """Add a tool's answer to a call. Raises Invalid."""
-        self.say("tool", [{"type": "tool_result", "call_id": call_id, "content": content, "is_error": is_error}])
+        """Add a tool's answer to a call of this turn. Raises Invalid."""
+        self._check_running()
+        self._said.result(call_id, content, is_error)
 
     def emit(self, kind: str, body: Any) -> None:
         """Add an event that lands with the turn. Raises Invalid, or TooLarge."""
@@ -200,6 +220,8 @@ class Turn:
     def _check_running(self) -> None:
         if self._ended:
             raise ended()
+        if self.stopped:
+            raise Stop
 
     @property
     def pending_no(self) -> int | None:
@@ -207,11 +229,15 @@ class Turn:
         return self._started.pending_no
 
     def outcome(self) -> Outcome:
-        """Answer what the turn wants to land."""
-        said = list(self._messages)
+        """Answer what the turn wants to land: everything, or when it was stopped only what was said."""
+        said = self._said.closed()
         if self._request.input is not None:
             said.insert(0, NewMessage("user", self._request.input))
+        changes, events = ([], []) if self.stopped else (self.vars.changes(), self._events)
         return Outcome(
-            self._request, self._started.take, self._started.target, said, self.vars.changes(), self._events,
-            self._started.pending_no,
-        )  # fmt: skip
+            self._request, self._started.take, self._started.target, said, changes, events, self._started.pending_no
+        )
+
+    def has_said(self) -> bool:
+        """Say whether there is anything but its input to land."""
+        return bool(self._said.closed())

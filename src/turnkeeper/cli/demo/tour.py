@@ -209,6 +209,7 @@ async def _recover(stage: Stage, file: Path, session_id: str, before: Kept) -> N
             after.state[VARS]["ansel"] == "awake"
             and after.state[VARS]["oil"] == before.state[VARS]["oil"] - 1
             and (after.messages, after.versions) == (before.messages + 2, before.versions + 2)
+            and landed is not None
             and len(landed.positions) == 2
             and not await cave.pending(),
             "the retry took it over and landed it, once",

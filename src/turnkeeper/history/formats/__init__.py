@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import Invalid
 from .anthropic import to_anthropic
-from .blocks import Block, Line, blocks_of
+from .blocks import INTERRUPTED, Block, Line, blocks_of
 from .gemini import to_gemini
 from .openai import to_openai
 
@@ -42,4 +42,4 @@ def to_format(lines: Sequence[Line], name: str) -> Any:
     return FORMATS[name](blocks_of(lines))
 
 
-__all__ = ["FORMATS", "Line", "check_format", "to_format"]
+__all__ = ["FORMATS", "INTERRUPTED", "Line", "check_format", "to_format"]
