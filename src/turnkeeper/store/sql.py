@@ -276,9 +276,9 @@ class Landing:
         return statements(head).rev, (name,)
 
     def steps(self, sets: Iterable[tuple[WriteSet, int]]) -> Iterator[Batch]:
-        """Answer the statements, each with its rows, that write sets which passed their checks, with their sequences.
+        """Answer the statements that write some sets, each given with its commit sequence; their checks have passed.
 
-        Several sets must stand apart from each other: their rows are written together, table by table.
+        Several sets must stand apart from each other (`backend.stand_apart`): their rows go together, table by table.
         """
         deletes: dict[Table[Any], list[Any]] = defaultdict(list)
         updates: dict[Table[Any], list[Any]] = defaultdict(list)
