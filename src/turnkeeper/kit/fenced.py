@@ -132,17 +132,18 @@ def gone(session_id: str) -> Gone:
     )
 
 
-def fenced(head: Session, epoch: int) -> Fenced:
-    """Build the error of a writer whose claim is over."""
-    given_back = head.owner is None and head.run_epoch == epoch + 1  # a release is one step, and leaves no owner
-    how = "The claim was released." if given_back else "Somebody took the session over, or the claim was released."
+def fenced(head: Session, epoch: int | None) -> Fenced:
+    """Build the error of a writer whose claim is over, or who had none (None) on a session that is owned."""
+    given_back = epoch is not None and head.owner is None and head.run_epoch == epoch + 1  # one step, and no owner left
+    if epoch is None:
+        how, do = "it is owned, and this writer has no claim on it.", "Claim the session first."
+    else:
+        lost = "The claim was released." if given_back else "Somebody took the session over, or the claim was released."
+        how, do = f"this writer's claim was epoch {epoch}. {lost}", "Stop this run; claim the session again to go on."
     return Fenced(
-        f"Session {head.session_id!r} is at epoch {head.run_epoch}; this writer's claim was epoch {epoch}. {how}",
-        do="Stop this run; claim the session again to go on.",
-        session_id=head.session_id,
-        epoch=epoch,
-        run_epoch=head.run_epoch,
-    )
+        f"Session {head.session_id!r} is at epoch {head.run_epoch}; {how}",
+        do=do, session_id=head.session_id, epoch=epoch, run_epoch=head.run_epoch,
+    )  # fmt: skip
 
 
 async def _missing(rows: Rows, ref: Ref) -> Exception:

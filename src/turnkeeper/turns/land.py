@@ -67,7 +67,7 @@ async def commit_turn(tx: Transaction, who: Who, outcome: Outcome, claim: Claim 
     if answer is not None:
         raise already_landed(session_id, request.key or "", answer)
     if claim is None and head.owner is not None:
-        raise fenced(head, -1)
+        raise fenced(head, None)
     if not outcome.messages:
         raise Invalid("The turn has nothing to land.", do="Give it an input or a reply.", path="messages")
     now = await tx.now()
