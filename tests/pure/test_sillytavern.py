@@ -20,7 +20,7 @@ from turnkeeper.transfer.sillytavern_dates import read_date
 
 SAMPLES = Path(__file__).parent.parent / "data" / "samples"
 EXPECTED = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))
-NAMES = sorted(EXPECTED["entries"])
+NAMES = sorted(name for name in EXPECTED["entries"] if name.startswith("sillytavern/"))
 # In this file each reply is dated before the question it answers.
 EXTRA_LOSSES = {"sillytavern/swipe-out-of-range.jsonl": {"date_out_of_order"}}
 
