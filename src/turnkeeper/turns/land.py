@@ -49,6 +49,7 @@ class Outcome(msgspec.Struct, frozen=True):
     changes: list[NewDelta | Add]
     events: list[tuple[str, Any]]
     pending_no: int | None = None
+    shown: int | None = None  # the version its target showed when it began; None: whichever
 
 
 async def commit_turn(tx: Transaction, who: Who, outcome: Outcome, claim: Claim | None = None) -> LandedTurn:
@@ -95,6 +96,13 @@ async def _add(tx: Transaction, head: Session, take: Take, tips: Sequence[Tip], 
         raise Conflict(
             f"The message at position {outcome.target} of take {take.take} is not there any more.",
             do="Nothing more to do for this turn: play another.",
+            position=outcome.target,
+        )
+    if outcome.shown not in (None, target.version):
+        raise Conflict(
+            f"The message at position {outcome.target} of take {take.take} shows another version than when the turn began.",
+            "Nothing landed; the version chosen meanwhile stays shown.",
+            "Regenerate again if it is still wanted.",
             position=outcome.target,
         )
     before = await state_before(tx, take, outcome.target)

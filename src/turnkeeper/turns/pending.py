@@ -17,7 +17,7 @@ from ..history.fold import State
 from ..history.state import find_message, live_take, state_before, take_and_tips, tip_state
 from ..kit.fenced import Claim, Who, check_claim, enter, look_up, session_id_of
 from ..kit.receipts import reused, verdict, wanted
-from ..records import PENDING_TURNS, TAKES, TIPS, PendingTurn, Session, Take
+from ..records import PENDING_TURNS, TAKES, TIPS, Message, PendingTurn, Session, Take
 from ..store.backend import Get, Scan
 from ..store.reading import Rows
 from ..store.transaction import Transaction
@@ -45,6 +45,7 @@ class Started(msgspec.Struct, frozen=True):
     builds_on: int  # it sees the messages before this position
     state: State
     pending_no: int | None
+    shown: int | None = None  # the version its target shows
 
 
 class LandedTurn(msgspec.Struct, frozen=True):
@@ -151,11 +152,12 @@ async def _start(
     if request.kind == "reply":
         return head, Started(number, None, take.cursor, await tip_state(rows, take, tips), None), left
     target = await _target(rows, take, request.at)
-    return head, Started(number, target, target, await state_before(rows, take, target), None), left
+    before = await state_before(rows, take, target.position)
+    return head, Started(number, target.position, target.position, before, None, target.version), left
 
 
-async def _target(rows: Rows, take: Take, at: int | None) -> int:
-    """Answer the position a regenerate is for: `at`, or where the last turn's replies begin.
+async def _target(rows: Rows, take: Take, at: int | None) -> Message:
+    """Answer the message a regenerate is for: `at`, or where the last turn's replies begin.
 
     Raises NotFound when there is no reply, Invalid when the message at `at` is none.
     """
@@ -165,13 +167,13 @@ async def _target(rows: Rows, take: Take, at: int | None) -> int:
             raise Invalid(
                 f"The message at position {at} is no reply.", do="Name a message of the assistant.", path="at"
             )
-        return at
+        return message
     replies = await last_replies(rows, take)
     if not replies:
         raise NotFound(
             f"The last message of take {take.take} is not a reply.", do="Play a turn first.", kind="reply", id=take.take
         )
-    return replies[0].position
+    return replies[0]
 
 
 def already_landed(session_id: str, key: str, answer: Any) -> AlreadyLanded:

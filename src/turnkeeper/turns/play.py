@@ -235,8 +235,9 @@ class Turn:
             said.insert(0, NewMessage("user", self._request.input))
         changes, events = ([], []) if self.stopped else (self.vars.changes(), self._events)
         return Outcome(
-            self._request, self._started.take, self._started.target, said, changes, events, self._started.pending_no
-        )
+            self._request, self._started.take, self._started.target, said, changes, events, self._started.pending_no,
+            self._started.shown,
+        )  # fmt: skip
 
     def has_said(self) -> bool:
         """Say whether there is anything but its input to land."""
