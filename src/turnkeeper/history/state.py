@@ -36,7 +36,7 @@ from ..store.transaction import Transaction
 from .fold import VARS, State, fold, state_of
 from .layers import AnyDelta, Layered, later_deltas, layers
 
-PIECE = 250
+PIECE = 100
 """How many messages are folded before the loop may do something else."""
 
 
