@@ -19,6 +19,7 @@ import random
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -234,8 +235,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="tk-soak-") as folder:
             try:
                 figures = asyncio.run(RUNS[name](Path(folder), asked.times))
-            except (Failed, AssertionError) as failure:
+            except Failed as failure:
                 figures, worst = f"FAILED: {failure}", 1
+            except (AssertionError, ExceptionGroup) as failure:  # of a search: with the history that shows it
+                figures, worst = "FAILED: " + "".join(traceback.format_exception(failure, limit=-3)), 1
         print(f"{name:10} {time.monotonic() - started:5.0f} s  {figures}", flush=True)
     return worst
 

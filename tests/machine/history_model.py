@@ -222,7 +222,7 @@ class History:
         number = self._copy(take, max(positions))
         for position in positions:
             self.takes[number].said[position].cut = False
-        self._do((("active",), self.active, number))
+        self._do((("deleted", number), True, False), (("active",), self.active, number))
         return number
 
     def cut_version(self, take: int, position: int, index: int) -> None:
