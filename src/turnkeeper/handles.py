@@ -305,7 +305,7 @@ class TurnBlock:
         stopped = self._turn.stopped and (error is None or isinstance(error, Stop | asyncio.CancelledError))
         try:
             if stopped and not self._turn.has_said():
-                await self._fail(error or Stop(), "stopped")
+                await self._fail(Stop())
             elif error is None or stopped:
                 try:
                     self._turn.landed = await self._land()
@@ -328,17 +328,17 @@ class TurnBlock:
             self.answered = e
             raise
 
-    async def _fail(self, error: BaseException, code: str | None = None) -> None:
+    async def _fail(self, error: BaseException) -> None:
         if isinstance(error, Fenced):
             self._owning.forget(self._claim)
         elif self._turn.pending_no is not None:
-            await self._keep_failed(error, self._turn.pending_no, code)
+            await self._keep_failed(error, self._turn.pending_no)
 
-    async def _keep_failed(self, error: BaseException, number: int | None, code: str | None = None) -> None:
+    async def _keep_failed(self, error: BaseException, number: int | None) -> None:
         """Keep the input as a failed record; the error itself goes on to the caller, and so does a cancellation meanwhile."""
-        if code is None:
-            cut_off = isinstance(error, asyncio.CancelledError)
-            code = "cancelled" if cut_off else getattr(error, "code", type(error).__name__)
+        code = (
+            "cancelled" if isinstance(error, asyncio.CancelledError) else getattr(error, "code", type(error).__name__)
+        )
         keeping = asyncio.ensure_future(self._turns.fail(self._ref, number, self._claim, code, type(error).__name__))
         cancelled = await _settled(keeping)
         problem = None if keeping.cancelled() else keeping.exception()

@@ -229,7 +229,7 @@ async def test_every_door_refuses_an_undeclared_slot_and_a_foreign_path_and_keep
         await door(NewDelta("tracker.stats", ["a"], 1))
 
 
-@pytest.mark.claim("S-407")
+# S-407 also speaks of a restored snapshot: it is marked when there are snapshots
 async def test_writes_of_one_path_take_effect_in_the_order_written_there_and_in_a_copy(store):
     made = await scene(store)
     sid, history = made.session_id, made.history

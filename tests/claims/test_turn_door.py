@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import turnkeeper
-from turnkeeper.history.formats import INTERRUPTED
+from turnkeeper.history.calls import INTERRUPTED
 from turnkeeper.records import DELTAS, VERSIONS
 from turnkeeper.turns.play import Turn
 
@@ -159,7 +159,7 @@ async def test_a_stopped_regenerate_is_a_version(store: turnkeeper.Store) -> Non
     assert (await session.state())["vars"] == {"n": 1}
 
 
-@pytest.mark.field("F-43", "F-52")
+@pytest.mark.field("F-43")
 @pytest.mark.parametrize("answered", [0, 1, 2, 3])
 async def test_calls_without_a_result_are_closed_when_the_turn_is_stopped(
     store: turnkeeper.Store, answered: int
@@ -181,6 +181,44 @@ async def test_calls_without_a_result_are_closed_when_the_turn_is_stopped(
         turn.reply("Nothing.")
     again = [p for m in await session.messages() for p in m.parts if p["type"] == "tool_result"]
     assert len(again) == 3
+
+
+@pytest.mark.field("F-43", "F-52")
+@pytest.mark.parametrize("answered", [0, 1, 2])
+async def test_calls_of_a_cancelled_turn_leave_nothing_and_a_new_input_is_taken(
+    store: turnkeeper.Store, answered: int
+) -> None:
+    """However many had their result: the state is that before the turn, and the next prompt is valid."""
+    session = await store.create_session()
+    running = asyncio.Event()
+
+    async def play(turn: Turn) -> None:
+        calls = [turn.call("look", {"at": i}) for i in range(2)]
+        for call_id in calls[:answered]:
+            turn.result(call_id, "seen")
+        running.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(session.take_turn(play, "Look."))
+    await running.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await session.messages() == []
+    async with session.turn("And now?") as turn:
+        assert await turn.messages(format="openai") == [{"role": "user", "content": "And now?"}]
+        turn.reply("Nothing.")
+    assert await shown(session) == [("user", "And now?"), ("assistant", "Nothing.")]
+
+
+async def test_a_given_id_and_a_made_one_do_not_meet(store: turnkeeper.Store) -> None:
+    session = await store.create_session()
+    async with session.turn("Look.") as turn:
+        assert turn.call("look", {}, call_id="call_1") == "call_1"
+        assert turn.call("look", {}) == "call_2"
+        turn.say("assistant", [{"type": "tool_call", "id": "twin", "name": "look", "args": {}}] * 2)
+    results = [p["call_id"] for m in await session.messages() for p in m.parts if p["type"] == "tool_result"]
+    assert results == ["call_1", "call_2", "twin", "twin"]
 
 
 async def test_calls_of_a_turn_that_just_ends_are_closed_too(store: turnkeeper.Store) -> None:

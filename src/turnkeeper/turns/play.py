@@ -189,7 +189,7 @@ class Turn:
     def stop(self) -> None:
         """Stop the turn, from wherever it is called: what was said so far lands, without any change of state and event.
 
-        The play ends at its next `stream`, `say`, `reply`, `call` or `result`, or where its task is cancelled. When
+        The play ends at its next `stream`, `say`, `reply`, `call`, `result` or `emit`, or where its task is cancelled. When
         nothing was said the turn does not land, and its input stays among the session's pending turns (decision 12).
         """
         self.stopped = True

@@ -7,17 +7,20 @@ that every call of a history has its result. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
 
 from ..errors import Invalid
+from ..history.calls import INTERRUPTED, pair_calls
 from ..history.content import NewMessage, message
-from ..history.formats import INTERRUPTED
 
 
 class Stop(Exception):
     """Leads out of a play whose turn was stopped; its block ends there and keeps what was said."""
+
+    code = "stopped"
 
 
 class Said:
@@ -27,7 +30,7 @@ class Said:
         self._alone = alone
         self._messages: list[NewMessage] = []
         self._chunks: list[str] = []
-        self._calls = 0
+        self._ids: set[str] = set()  # of its calls
 
     def say(self, role: str, content: str | Sequence[Mapping[str, Any]], **more: Any) -> None:
         """Add a message; what has streamed in before becomes one of its own."""
@@ -51,18 +54,20 @@ class Said:
 
     def call(self, name: str, args: Any, call_id: str | None) -> str:
         """Add a call; answer its id. Raises Invalid for an id that waits for its result already."""
-        self._calls += 1
-        given = f"call_{self._calls}" if call_id is None else call_id
-        if given in self._waiting():
+        given = call_id
+        if given is None:
+            given = next(made for n in count(1) if (made := f"call_{n}") not in self._ids)
+        if given in (waiting for _, waiting in self._waiting()):
             raise Invalid(
                 "Another call of this turn waits under that id.", do="Give each call an id of its own.", path="call_id"
             )
         self.say("assistant", [{"type": "tool_call", "id": given, "name": name, "args": args}])
+        self._ids.add(given)
         return given
 
     def result(self, call_id: str, content: Any, is_error: bool) -> None:
         """Add a call's result. Raises Invalid when no call of this turn waits for it."""
-        if call_id not in self._waiting():
+        if call_id not in (waiting for _, waiting in self._waiting()):
             raise Invalid(
                 "No call of this turn waits for a result under that id.",
                 do="Give the id that turn.call(…) answered, and one result a call.", path="call_id",
@@ -77,7 +82,7 @@ class Said:
             return list(self._messages)
         made: list[NewMessage] = []
         for number, said in enumerate(self._messages):
-            ends = [_interrupted(call_id) for call_id, at in waiting.items() if at == number]
+            ends = [_interrupted(call_id) for at, call_id in waiting if at == number]
             if ends and self._alone:  # one version of one message: its calls are closed inside it
                 said = replace(said, parts=[*said.parts, *ends])
             made.append(said)
@@ -91,16 +96,14 @@ class Said:
         if text:
             self._messages.append(message("assistant", text))
 
-    def _waiting(self) -> dict[str, int]:
-        """Answer the calls without a result, each with the number of its message."""
-        waiting: dict[str, int] = {}
-        for number, said in enumerate(self._messages):
-            for part in said.parts:
-                if part["type"] == "tool_call":
-                    waiting[part["id"]] = number
-                elif part["type"] == "tool_result":
-                    waiting.pop(part["call_id"], None)
-        return waiting
+    def _waiting(self) -> list[tuple[int, str]]:
+        """Answer the calls without a result: the number of the message, and the call's id."""
+        pairs = pair_calls((said.role, said.parts) for said in self._messages)
+        return [
+            (number, self._messages[number].parts[index]["id"])
+            for (number, index), result in pairs.items()
+            if result is None
+        ]
 
 
 def _interrupted(call_id: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What every provider's format is made of: blocks in order, in which each call has its result right after it.
 
-* A result belongs to the nearest earlier call with its id that has none yet. A call without one gets a result that says
-  it was interrupted; a result without a call is left out.
+* A call without a result (`calls.py` says which is whose) gets one that says it was interrupted; a result without a call
+  is left out.
 * Calls with one id twice are told apart by a number at the end of the id.
 * Hidden messages are left out, and so are texts without a letter in them, and parts of the kind `other`.
 * Calls and thinking count only in an assistant's message, texts and media only outside a tool's.
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-INTERRUPTED = "The call was interrupted: it has no result."
+from ..calls import INTERRUPTED, Place, pair_calls
 
 
 class Line(NamedTuple):
@@ -69,21 +69,16 @@ def blocks_of(lines: Iterable[Line]) -> list[Block]:
     return blocks
 
 
-def _paired(lines: Sequence[Line]) -> tuple[dict[tuple[int, int], Call], dict[str, Result]]:
+def _paired(lines: Sequence[Line]) -> tuple[dict[Place, Call], dict[str, Result]]:
     """Answer the calls by their place, and the results by the id of their call."""
-    calls: dict[tuple[int, int], Call] = {}
-    waiting: dict[str, list[Call]] = {}
+    calls: dict[Place, Call] = {}
     results: dict[str, Result] = {}
     used: set[str] = set()
-    for number, line in enumerate(lines):
-        for place, part in enumerate(line.parts):
-            if part.get("type") == "tool_call" and line.role == "assistant":
-                call = Call(_unused(part["id"], used), part["name"], part["args"])
-                calls[number, place] = call
-                waiting.setdefault(part["id"], []).append(call)
-            elif part.get("type") == "tool_result" and waiting.get(part["call_id"]):
-                call = waiting[part["call_id"]].pop()
-                results[call.id] = Result(call, part["content"], bool(part.get("is_error")))
+    for (number, index), result in pair_calls((line.role, line.parts) for line in lines).items():
+        part = lines[number].parts[index]
+        call = calls[number, index] = Call(_unused(part["id"], used), part["name"], part["args"])
+        if result is not None:
+            results[call.id] = Result(call, result["content"], bool(result.get("is_error")))
     return calls, results
 
 
