@@ -16,19 +16,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mappi
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, TypeVar, cast
 
-from msgspec.structs import replace
-
 from .clock import Clock, system_clock
 from .errors import Invalid, Misuse, Unavailable
 from .handles import Session
 from .history import History
 from .ids import Ids, uuid7
-from .kit.fenced import Ref, Who, look_up
+from .kit.fenced import Ref, Who
 from .kit.ownership import Ownership
-from .records import SESSIONS, TABLES
+from .records import TABLES
 from .sessions import Records, Sessions
-from .sessions.lifecycle import SessionInfo, load
-from .store.backend import Backend, Get
+from .sessions.lifecycle import Judge, SessionInfo, as_stored
+from .store.backend import Backend
 from .store.engine import Block, Engine
 from .store.memory import MemoryBackend
 from .store.migrations import Plan
@@ -45,6 +43,7 @@ class Face:
     """What a store and a transaction share: the rooms, and handles of sessions."""
 
     _ids: Ids = staticmethod(uuid7)
+    _judge: Judge = staticmethod(as_stored)
 
     @property
     def history(self) -> History:
@@ -100,8 +99,12 @@ class Face:
         after: SessionInfo | None = None,
         order: Literal["newest", "oldest"] = "newest",
     ) -> list[SessionInfo]:
-        """Answer a page of a space's sessions; `after` is the last one of the page before."""
-        return await self.lifecycle.listing(space=space, limit=limit, after=after, order=order)
+        """Answer a page of a space's sessions; `after` is the last one of the page before.
+
+        On a store a session left behind by a dead owner reads `abandoned`, as `info()` says it; in a transaction, which
+        would rest on every owner's heartbeat then, it reads as it is stored.
+        """
+        return await self.lifecycle.listing(space=space, limit=limit, after=after, order=order, judge=self._judge)
 
 
 class Tx(Face, Transaction):
@@ -126,6 +129,7 @@ class Store(Face):
     ) -> None:
         self._engine, self._release, self._ids = engine, release, ids
         self.ownership = Ownership(self, engine, label=owner, lease_s=lease_s)
+        self._judge = self.ownership.statuses
         self._closed = False
         self._closing: asyncio.Future[None] | None = None
 
@@ -159,42 +163,7 @@ class Store(Face):
 
     async def session_info(self, who: Who) -> SessionInfo:
         """Answer what is known of a session; `abandoned` when its owner is dead."""
-        now = await self._engine.backend.now()
-
-        async def read(rows: Rows) -> SessionInfo:
-            info = await load(rows, who)
-            head, _ = await look_up(rows, who)
-            return replace(info, status=await self.ownership.state_of(rows, head, now))
-
-        return await self.look(read, one_view=True)
-
-    async def sessions(
-        self,
-        *,
-        space: str = "default",
-        limit: int = 50,
-        after: SessionInfo | None = None,
-        order: Literal["newest", "oldest"] = "newest",
-    ) -> list[SessionInfo]:
-        """Answer a page of a space's sessions; `after` is the last one of the page before.
-
-        A session left behind by a dead owner reads `abandoned`, as `info()` says it.
-        """
-        page = await super().sessions(space=space, limit=limit, after=after, order=order)
-        if all(info.status != "running" for info in page):
-            return page
-        now = await self._engine.backend.now()
-
-        async def judged(rows: Rows) -> list[SessionInfo]:
-            heads = await rows.fetch(None, *(Get(SESSIONS, (info.session_id,)) for info in page))
-            return [
-                info
-                if head is None or head.instance_id != info.instance_id
-                else replace(info, status=await self.ownership.state_of(rows, head, now))
-                for info, head in zip(page, heads, strict=True)
-            ]
-
-        return await self.look(judged, one_view=True)
+        return await self.lifecycle.load(who, judge=self._judge)
 
     async def watch(self, *, poll_s: float = 5.0) -> AsyncIterator[int]:
         """Yield the newest commit sequence each time something has landed, here or in another process.

@@ -112,12 +112,15 @@ class Ownership:
             return False
         return owner is not None and owner.lease_until > now_us
 
-    async def state_of(self, rows: Rows, head: Session, now_us: int) -> str:
-        """Answer a session's status as people see it: `abandoned` when it runs under a dead owner."""
-        if head.status != "running" or head.owner is None:
-            return head.status
-        alive = self._alive(head.owner, await rows.get(OWNERS, head.owner), now_us)
-        return head.status if alive else "abandoned"
+    async def statuses(self, rows: Rows, heads: Sequence[Session]) -> list[str]:
+        """Answer sessions' statuses as people see them: `abandoned` for one that runs under a dead owner."""
+        owners = list({head.owner: None for head in heads if head.status == "running" and head.owner is not None})
+        if not owners:
+            return [head.status for head in heads]
+        now = await self._engine.backend.now()
+        found = await rows.fetch(None, *(Get(OWNERS, (owner,)) for owner in owners))
+        dead = {owner for owner, row in zip(owners, found, strict=True) if not self._alive(owner, row, now)}
+        return ["abandoned" if head.status == "running" and head.owner in dead else head.status for head in heads]
 
     def forget(self, claim: Claim) -> None:
         """Drop a claim that turned out to be lost, so that the next turn claims again."""

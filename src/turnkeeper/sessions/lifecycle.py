@@ -7,7 +7,7 @@ the numbers of its event log go on, so that no reader of the log meets a number 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -110,13 +110,23 @@ async def find(rows: Rows, session_id: str) -> Ref:
     return Ref(session_id, head.instance_id)
 
 
-async def load(rows: Rows, who: Who) -> SessionInfo:
-    """Answer what is known of one session. Raises NotFound or Gone."""
+Judge = Callable[[Rows, Sequence[Session]], Awaitable[list[str]]]
+"""Says the statuses of sessions as people see them."""
+
+
+async def as_stored(rows: Rows, heads: Sequence[Session]) -> list[str]:
+    """Answer the statuses as they stand in the rows, whatever became of the owners."""
+    return [head.status for head in heads]
+
+
+async def load(rows: Rows, who: Who, *, judge: Judge = as_stored) -> SessionInfo:
+    """Answer what is known of one session, its status as `judge` says. Raises NotFound or Gone."""
     head, _ = await look_up(rows, who)
     header = await rows.get(HEADERS, head.session_id)
     if header is None:
         raise NotFound(f"Session {head.session_id!r} has no header.", do="Run the health check.", kind="header", id="")
-    return _info(header, head)
+    (status,) = await judge(rows, [head])
+    return _info(header, head, status)
 
 
 async def listing(
@@ -126,11 +136,12 @@ async def listing(
     limit: int = 50,
     after: SessionInfo | None = None,
     order: Literal["newest", "oldest"] = "newest",
+    judge: Judge = as_stored,
 ) -> list[SessionInfo]:
     """Answer a page of a space's sessions by creation, newest first; `after` is the last of the page before.
 
     `limit` is at most `limits.PAGE_ROWS`. Reads headers by their index, then the heads of one page; inside a transaction
-    block the landing rests on every session listed.
+    block the landing rests on every session listed. Statuses are as `judge` says.
     """
     if type(limit) is not int or not 0 < limit <= PAGE_ROWS:
         raise Invalid(f"`limit` is a whole number from 1 to {PAGE_ROWS}.", do="Ask for another page.", path="limit")
@@ -141,12 +152,14 @@ async def listing(
     place = None if after is None else (space, after.created_at, after.session_id)
     headers = await rows.scan(HEADERS, space, order="listed", after=place, limit=limit, reverse=order == "newest")
     heads = await rows.fetch(None, *(Get(SESSIONS, (header.session_id,)) for header in headers)) if headers else []
-    return [_info(header, head) for header, head in zip(headers, heads, strict=True) if head is not None]
+    there = [(header, head) for header, head in zip(headers, heads, strict=True) if head is not None]
+    statuses = await judge(rows, [head for _, head in there])
+    return [_info(header, head, status) for (header, head), status in zip(there, statuses, strict=True)]
 
 
-def _info(header: Header, head: Session) -> SessionInfo:
+def _info(header: Header, head: Session, status: str) -> SessionInfo:
     return SessionInfo(
-        head.session_id, head.instance_id, header.space, header.title, header.labels, header.metadata, head.status,
+        head.session_id, head.instance_id, header.space, header.title, header.labels, header.metadata, status,
         head.run_epoch, head.active_take, header.created_at, max(header.updated_at, head.updated_at),
         head.last_activity_at,
     )  # fmt: skip
