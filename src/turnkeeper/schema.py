@@ -16,7 +16,7 @@ From a `Table` follow the DDL of both SQL dialects, the statements, the memory l
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -110,6 +110,11 @@ class Table(Generic[R]):
     def root_of_key(self, key: Key) -> str:
         """Answer the id of the root the row with this key belongs to."""
         return f"{self.root_prefix}{key[self.root_in_key]!s}"
+
+    def roots_of_keys(self, keys: Iterable[Key]) -> set[str]:
+        """Answer the ids of the roots that rows with these keys belong to."""
+        place = self.root_in_key
+        return {f"{self.root_prefix}{cell!s}" for cell in {key[place] for key in keys}}
 
     def root_of_prefix(self, order: str, prefix: tuple[Cell, ...]) -> str | None:
         """Answer the one root a scan stays in, or None when it crosses roots."""

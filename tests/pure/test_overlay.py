@@ -241,3 +241,8 @@ def test_a_write_under_a_root_that_was_never_touched_is_a_broken_promise() -> No
     overlay.put(LEAVES, ("a", 1), ("a", 1, "x", "p"))
     with pytest.raises(AssertionError, match="never touched"):
         overlay.write_set([])
+    other = Overlay()
+    other.revs["b:z"] = 3  # one root was touched, and rows were added under another one
+    other.add(LEAVES, {("a", 1): ("a", 1, "x", "p")})
+    with pytest.raises(AssertionError, match="never touched"):
+        other.write_set(other.revs)

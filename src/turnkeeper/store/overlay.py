@@ -189,7 +189,7 @@ class Overlay:
         for table, live in self.live.items():
             if live and not (self.dropped or self.base.get(table) or None in live.values()):
                 inserts[table] = list(live.values())  # type: ignore[arg-type]  # nothing is known below: all are new
-                written.update(self.revs if len(self.revs) == 1 else map(table.root_of_key, live))
+                written |= table.roots_of_keys(live)
             else:
                 self._compare(table, live, written, inserts, updates, deletes)
         if not (inserts or updates or deletes or self.dropped):

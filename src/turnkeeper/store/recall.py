@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .backend import Answer, Get, Scan
 
@@ -34,12 +34,10 @@ class Recall:
         found = self._roots.get(root)
         if found is None:
             return None
-        answers: list[Any] = []
-        for request in wanted:
-            if request not in found.answers:
-                return None
-            answers.append(found.answers[request])
-        return found.rev, answers
+        try:
+            return found.rev, [found.answers[request] for request in wanted]
+        except (KeyError, TypeError):  # not known, or no key at all: whoever reads it says so
+            return None
 
     def keep(self, root: str, rev: int, answers: dict[Get | Scan, Answer]) -> None:
         """Remember what is true of a root at a revision, instead of what was."""
