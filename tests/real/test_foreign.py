@@ -135,6 +135,36 @@ def test_what_no_reader_knows_is_refused(content: bytes, tmp_path: Path) -> None
     assert "file.json" in str(caught.value)
 
 
+def test_a_chat_that_speaks_of_an_exports_fields_is_a_chat(tmp_path: Path) -> None:
+    """Whatever it is called."""
+    lines = (
+        (SAMPLES / "sillytavern/crlf.jsonl")
+        .read_bytes()
+        .replace(b'"mes":', b'"note": "the \\"mapping\\"", "mapping": 1, "mes":')
+    )
+    (tmp_path / "chat.txt").write_bytes(lines)
+    found = formats.read(tmp_path / "chat.txt")
+    assert found.format == "sillytavern"
+    assert (
+        summary(found)["sessions"][0]["takes"][0]["messages"]
+        == EXPECTED["sillytavern/crlf.jsonl"]["sessions"][0]["takes"][0]["messages"]
+    )
+
+
+async def test_what_stands_around_the_conversations_is_kept(tmp_path: Path) -> None:
+    """In the report, word for word."""
+    content = {
+        "account": {"name": "Ann", "n": 2**70},
+        "conversations": json.loads((SAMPLES / "claude/conversations.json").read_text()),
+    }
+    (tmp_path / "export.json").write_text(json.dumps(content))
+    async with turnkeeper.open("memory:") as store:
+        reports = await store.transfer.import_chat(formats.read(tmp_path / "export.json"))
+        losses = (await store.transfer.stored(reports[0].session_id)).losses
+    (around,) = [loss for loss in losses if loss.kind == "wrapper_fields"]
+    assert around.where["fields"] == {"account": {"name": "Ann", "n": {"$raw": str(2**70)}}}
+
+
 def test_nothing_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         formats.read(tmp_path / "absent.json")

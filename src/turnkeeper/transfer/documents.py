@@ -124,7 +124,11 @@ def _entries(name: str, body: bytes, notes: Notes) -> list[Any]:
             if isinstance(value.get(wrapper), list) and not value.get("mapping"):
                 rest = {key: item for key, item in value.items() if key != wrapper}
                 if rest:
-                    notes.add("wrapper_fields", "left out: they belong to no conversation", fields=sorted(rest)[:20])
+                    notes.add(
+                        "wrapper_fields",
+                        "kept in this report: they belong to no conversation",
+                        fields=fold(rest, notes),
+                    )
                 return list(value[wrapper])
         return [value]
     return value if isinstance(value, list) else [value]

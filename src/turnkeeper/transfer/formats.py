@@ -64,11 +64,12 @@ def _read_database(path: Path) -> Imported:
 
 
 def _read_stream(name: str, head: bytes, file: BinaryIO) -> Imported:
-    """Read a chat as a stream, anything else whole."""
-    if not head.strip() or (sillytavern.sniff(head) and not _is_export(head)):
+    """Read a chat as a stream; what may be an export, and anything else, whole."""
+    looks = sillytavern.sniff(head)
+    if not head.strip() or (looks and not _may_be_export(head)):
         return sillytavern.read(name, _chunks(file))
     content = file.read(FOREIGN_BYTES + 1)
-    if name.endswith(".jsonl") or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"{", b"["):
+    if looks or name.endswith(".jsonl") or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"{", b"["):
         found = _read_chat(name, content)
         if found is not None:
             return found
@@ -79,7 +80,7 @@ def _read_stream(name: str, head: bytes, file: BinaryIO) -> Imported:
     return known
 
 
-def _is_export(head: bytes) -> bool:
+def _may_be_export(head: bytes) -> bool:
     return b'"mapping"' in head[:4096] or b'"chat_messages"' in head[:4096]
 
 

@@ -108,7 +108,7 @@ def summary(imported: Imported) -> dict[str, Any]:
     """
     sessions = [_summarize_session(session, imported.format) for session in imported.sessions]
     return {
-        **told_of([session.extra for session in imported.sessions[:1]], imported.format, "file"),
+        **(told_of(imported.sessions[0].extra, imported.format, "file") if imported.sessions else {}),
         "format": imported.format,
         "file_sha256": imported.file_sha256,
         "totals": {
@@ -157,16 +157,16 @@ def _summarize_take(take: ImportedTake, origin: str) -> dict[str, Any]:
         "hidden": [position for position, message in enumerate(messages) if message.hidden],
         "dates_utc": [format_time(message.created_at) for message in messages],
     }
-    summarized.update(told_of([take.extra], origin, "summary"))
+    summarized.update(told_of(take.extra, origin, "summary"))
     for variables in _version_variables(messages, origin):
         summarized["extension_variables_at_end"] = variables
         break
     return summarized
 
 
-def told_of(extras: list[dict[str, Any]], origin: str, key: str) -> dict[str, Any]:
+def told_of(extra: dict[str, Any], origin: str, key: str) -> dict[str, Any]:
     """Answer what a reader left in an `extra` to be told in a summary: the tip of a take, where it was forked."""
-    kept = extras[0].get(origin) if extras else None
+    kept = extra.get(origin)
     told = kept.get(key) if isinstance(kept, dict) else None
     return told if isinstance(told, dict) else {}
 
