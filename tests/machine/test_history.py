@@ -256,27 +256,37 @@ class HistoryMachine(RuleBasedStateMachine):
 
     @rule(pick=picks)
     def restore_version(self, pick: int) -> None:
-        found = [
+        """Where none is cut, one is cut first, if it can be."""
+        if not self.cut_versions():
+            self.cut_version(pick, pick % 2)
+        found = self.cut_versions()
+        if found:
+            take, position, index = found[pick % len(found)]
+            self.step("restore version", lambda: self.model.restore_version(take, position, index),
+                      lambda one: one.history.restore_swipe(one.session_id, position, index, take=take))  # fmt: skip
+
+    def cut_versions(self) -> list[tuple[int, int, int]]:
+        """The cut versions of what is shown: take, position, index."""
+        return [
             (take, position, index)
             for take in self.model.live() for position in self.model.shown(take)
             for index, number in enumerate(self.model.takes[take].said[position].versions)
             if number in self.model.takes[take].said[position].cut_versions
         ]  # fmt: skip
-        if not found:
-            self.cut_version(pick, pick % 2)
-        else:
-            take, position, index = found[pick % len(found)]
-            self.step("restore version", lambda: self.model.restore_version(take, position, index),
-                      lambda one: one.history.restore_swipe(one.session_id, position, index, take=take))  # fmt: skip
 
     @rule(pick=picks)
     def delete_take(self, pick: int) -> None:
+        """Now and then twice: the second time it is refused."""
         take = pick % len(self.model.takes)
-        self.step("delete take", lambda: self.model.delete(take),
-                  lambda one: one.history.delete_take(one.session_id, take))  # fmt: skip
+        for _ in range(1 + (pick % 4 == 0)):
+            self.step("delete take", lambda: self.model.delete(take),
+                      lambda one: one.history.delete_take(one.session_id, take))  # fmt: skip
 
     @rule(pick=picks)
     def restore_take(self, pick: int) -> None:
+        """Where none is deleted, one is deleted first, if it can be."""
+        if not any(take.deleted for take in self.model.takes):
+            self.delete_take(pick)
         dead = [number for number, take in enumerate(self.model.takes) if take.deleted]
         if dead:
             take = dead[pick % len(dead)]
