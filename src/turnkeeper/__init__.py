@@ -26,6 +26,7 @@ from .errors import (
     TooLarge,
     TurnkeeperError,
     Unavailable,
+    WrongKey,
     WrongSession,
 )
 from .handles import Session, TakeHandle, TurnBlock
@@ -61,6 +62,7 @@ __all__ = [
     "TurnkeeperError",
     "Tx",
     "Unavailable",
+    "WrongKey",
     "WrongSession",
     "open",
 ]

@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, TypeVar, cast
 
 from .clock import Clock, system_clock
-from .errors import Invalid, Misuse, Unavailable
+from .errors import Invalid, Misuse, Unavailable, WrongKey
 from .handles import Session
 from .history import History
 from .ids import Ids, uuid7
@@ -31,6 +31,8 @@ from .store.engine import Block, Engine
 from .store.memory import MemoryBackend
 from .store.migrations import Plan
 from .store.reading import Rows
+from .store.sealed import unlocked
+from .store.sealing import StoreKey
 from .store.transaction import Transaction
 from .transfer import Transfer
 from .turns import Turns
@@ -180,6 +182,15 @@ class Store(Face):
                 seen = newest
                 yield seen
 
+    async def rotate_key(self, key: StoreKey) -> int:
+        """Open the store with another key from now on; answer how many rows were sealed anew under it.
+
+        Handles of the old key go on writing rows that the new one opens; what they read of the new rows raises WrongKey.
+        Raises Misuse for a store that is not sealed, Invalid for a key that is none. ADR 9.
+        """
+        self._check_open()
+        return await self._engine.rotate_key(key)
+
     async def close(self) -> None:
         """Release what this store owns and close it. Idempotent, also for two tasks at once."""
         if self._closing is None:
@@ -231,6 +242,7 @@ def open(
     *,
     create: bool = True,
     migrate: Literal["auto", "refuse"] = "auto",
+    key: StoreKey | None = None,
     durability: Literal["full", "normal"] = "full",
     owner: str | None = None,
     connections: int = 2,
@@ -242,10 +254,11 @@ def open(
 ) -> Opening:
     """Open a store: a path of a SQLite file, `memory:` (private) or `memory:NAME` (shared), or `postgresql://…`.
 
-    `create=False` never makes a file. `durability="normal"` may lose acknowledged turns at a power cut. `owner` is a label
-    people see; `lease_s` is how long a silent owner keeps its sessions; `clock` and `ids` stand in for
-    the machine's in tests. Raises Unavailable when it cannot be opened,
-    IncompatibleStore for a newer or a foreign database; nothing is changed then.
+    `create=False` never makes a file. `key` seals what people and models wrote, with 32 bytes or a passphrase: an empty
+    database opened with one is sealed for good. `durability="normal"` may lose acknowledged turns at a power cut. `owner`
+    is a label people see; `lease_s` is how long a silent owner keeps its sessions; `clock` and `ids` stand in for the
+    machine's in tests. Raises Unavailable when it cannot be opened, IncompatibleStore for a newer or a foreign database,
+    WrongKey for a sealed one that `key` does not open; nothing is changed then.
     """
     name = os.fspath(url)
     if not isinstance(name, str) or not name:
@@ -270,7 +283,7 @@ def open(
     options = (durability, max_block_s, clock, migrate, connections, listen_url)
 
     async def make() -> Store:
-        engine, release = await _shared(_same_database(name), backend, options, max_block_s)
+        engine, release = await _shared(_same_database(name), backend, options, key, max_block_s)
         return Store(engine, release, owner=owner, lease_s=lease_s, ids=ids or uuid7)
 
     return Opening(make)
@@ -331,17 +344,23 @@ def _same_database(name: str) -> str | None:
 
 
 async def _shared(
-    same: str | None, backend: Callable[[], Backend], options: tuple[Any, ...], max_block_s: float
+    same: str | None,
+    backend: Callable[[], Backend],
+    options: tuple[Any, ...],
+    key: StoreKey | None,
+    max_block_s: float,
 ) -> tuple[Engine, Callable[[], Awaitable[None]]]:
     """Open a database, or join the engine that has it open in this loop (decision 54)."""
     if same is None:
-        engine = await _new_engine(backend, max_block_s)
+        engine = await _new_engine(backend, key, max_block_s)
         return engine, engine.close
     uses = _uses.setdefault(asyncio.get_running_loop(), _Uses())
     async with uses.opening:
         use = uses.by_database.get(same)
         if use is None or use.engine.closed:
-            use = uses.by_database[same] = _Use(await _new_engine(backend, max_block_s), options)
+            use = uses.by_database[same] = _Use(await _new_engine(backend, key, max_block_s), options)
+        elif use.engine.key != key:
+            raise WrongKey(f"{same!r} is open already with another key.", do="Open it with the same.")
         elif use.options != options:
             raise Misuse(
                 f"{same!r} is open already with other options.", do="Open it with the same, or close it first."
@@ -358,7 +377,11 @@ async def _shared(
     return use.engine, release
 
 
-async def _new_engine(backend: Callable[[], Backend], max_block_s: float) -> Engine:
+async def _new_engine(backend: Callable[[], Backend], key: StoreKey | None, max_block_s: float) -> Engine:
     opened = backend()
     await opened.open()
-    return Engine(opened, TABLES, max_block_s=max_block_s)
+    try:
+        return Engine(await unlocked(opened, key, TABLES), TABLES, max_block_s=max_block_s)
+    except BaseException:
+        await opened.close()
+        raise

@@ -21,6 +21,7 @@
     │   └── NestedTransactionError
     └── Unavailable (OSError)             the store cannot answer (disk, connection, version)
         ├── IncompatibleStore               … it was written by a newer or a foreign program
+        ├── WrongKey                        … it is sealed, and this key does not open it
         └── OutcomeUnknown                  … the connection was lost during a landing; ask the receipt
 
 Each error has a stable `code`, says whether a plain retry may help (`retryable`), keeps its typed fields in `fields`
@@ -177,6 +178,13 @@ class IncompatibleStore(Unavailable):
     """The database belongs to a newer Turnkeeper or to another program. Nothing was changed in it."""
 
     code = "incompatible-store"
+    retryable = False
+
+
+class WrongKey(Unavailable):
+    """The store is sealed with another key, or was never sealed. Nothing was read or changed (F-133)."""
+
+    code = "wrong-key"
     retryable = False
 
 

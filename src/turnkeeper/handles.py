@@ -276,7 +276,7 @@ class TurnBlock:
         self._owning.use(self._ref.session_id)
         self.live = True
         _playing.set((*(block for block in _playing.get() if block.live), self))
-        self._turn = Turn(self._request, started, self._read)
+        self._turn = Turn(self._request, started, self._read, self._save)
         return self._turn
 
     async def _own(self) -> Claim:
@@ -298,6 +298,10 @@ class TurnBlock:
 
     async def _read(self, take: int, before: int) -> list[ShownMessage]:
         return await History(self._store).messages(self._ref, take=take, before=before)
+
+    async def _save(self, writes: list[dict[str, Any]]) -> None:
+        assert self._turn.pending_no is not None
+        await self._turns.save(self._ref, self._turn.pending_no, self._claim, writes)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

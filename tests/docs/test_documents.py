@@ -47,6 +47,7 @@ PUBLIC = [
     "TurnkeeperError",
     "Tx",
     "Unavailable",
+    "WrongKey",
     "WrongSession",
     "open",
 ]

@@ -24,6 +24,9 @@ class PendingTurn(msgspec.Struct, frozen=True):
     digest: bytes
     input: Json
     detail: dict[str, Any] | None = None  # how it ended: code, message
+    writes: list[dict[str, Any]] | None = (
+        None  # what it has changed so far, as `turn.save()` kept it: slot, path, value
+    )
 
 
 class Owner(msgspec.Struct, frozen=True):

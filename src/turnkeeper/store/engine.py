@@ -28,6 +28,8 @@ from .backend import Answer, Backend, Reader, Request, RootRev
 from .reading import Rows, root_of_request
 from .recall import Recall
 from .roots import Lines
+from .sealed import SealedBackend
+from .sealing import StoreKey
 from .transaction import Transaction
 
 T = TypeVar("T")
@@ -83,6 +85,24 @@ class Engine:
                 f"The store {self.backend.name!r} belongs to another event loop.",
                 do="Open a store of its own in each event loop.",
             )
+
+    def concealed(self, text: str) -> str:
+        """Answer the id under which something personal is looked up: in a sealed store an HMAC of it, else itself."""
+        return self.backend.concealed(text) if isinstance(self.backend, SealedBackend) else text
+
+    @property
+    def key(self) -> StoreKey | None:
+        """What a sealed store is open with."""
+        return self.backend.key if isinstance(self.backend, SealedBackend) else None
+
+    async def rotate_key(self, key: StoreKey) -> int:
+        """Change a sealed store's key; answer how many rows were sealed anew. Raises Misuse for one without a key."""
+        self.check_usable()
+        if not isinstance(self.backend, SealedBackend):
+            raise Misuse(
+                f"The store {self.backend.name!r} has no key.", "Nothing was changed.", "Restore a backup under a key."
+            )
+        return await self.backend.rotate(key, self.tables)
 
     def inside(self) -> Transaction | None:
         """Answer the live transaction of this engine that the running code is inside of."""

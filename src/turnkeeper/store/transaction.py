@@ -40,6 +40,9 @@ class Host(Protocol):
     heads: dict[str, Table[Any]]
     recall: Recall
 
+    def concealed(self, text: str) -> str:
+        """Answer an id for something personal."""
+
 
 class Transaction(Rows):
     """One open transaction; use it only inside its block, and only in its event loop."""
@@ -218,6 +221,10 @@ class Transaction(Rows):
         if self._now is None:
             self._now = await self._host.backend.now()
         return self._now
+
+    def concealed(self, text: str) -> str:
+        """Answer the id under which something personal is looked up: in a sealed store an HMAC."""
+        return self._host.concealed(text)
 
     # writing
 
@@ -485,9 +492,8 @@ def _as_expected(table: Table[Any], row: Row, expect: msgspec.Struct | Mapping[s
 
 
 def _same_json(table: Table[Any], i: int, a: Cell, b: Cell) -> bool:
-    if table.columns[i].kind != "json" or not isinstance(a, str) or not isinstance(b, str):
-        return False
-    return same(decode(a), decode(b))
+    texts = table.columns[i].kind == "json" and isinstance(a, str) and isinstance(b, str)
+    return texts and same(decode(a), decode(b))  # type: ignore[arg-type]
 
 
 def _counts(table: Table[Any], where: tuple[str, str | int] | None, row: Row) -> bool:

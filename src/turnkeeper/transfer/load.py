@@ -69,8 +69,9 @@ async def import_session(
         raise NotFound(f"The source holds no session {index}.", do="Count its sessions.", kind="session", id=index)
     session, source = imported.sessions[index], source_of(imported, index)
     losses = _losses_of(imported, index)
-    await tx.touch(f"i:{source}")
-    known = await tx.get(IMPORT_SOURCES, source)
+    known_as = tx.concealed(source)
+    await tx.touch(f"i:{known_as}")
+    known = await tx.get(IMPORT_SOURCES, known_as)
     if known is not None and await holds(tx, known.session_id, source):
         return ImportReport(known.session_id, False, source, losses)
     ref = await create(tx, title=session.title, space=space)
@@ -81,7 +82,7 @@ async def import_session(
     unstored = [_base_unstored(take) for take, base in zip(session.takes, bases, strict=True) if base is None]
     losses += unstored
     await landing.write_rest(imported, session, source, losses, bases)
-    made = ImportSource(source, ref.session_id, now, [{"kind": k, "count": n} for k, n in _count(losses).items()])
+    made = ImportSource(known_as, ref.session_id, now, [{"kind": k, "count": n} for k, n in _count(losses).items()])
     if known is None:
         await tx.insert(made)
     else:

@@ -13,6 +13,7 @@ class Turns(Room):
 
     begin = write(pending.begin)
     prepare = read(pending.prepare)
+    save = write(pending.save)
     fail = write(pending.fail)
     discard = write(pending.discard)
     pending = read(pending.pending)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import AlreadyLanded, Invalid, NotFound
+from ..errors import AlreadyLanded, Conflict, Invalid, NotFound
 from ..history.alternatives import last_replies
 from ..history.fold import State
 from ..history.state import find_message, live_take, state_before, take_and_tips, tip_state
@@ -88,6 +88,16 @@ async def begin(tx: Transaction, who: Who, request: Request, claim: Claim) -> St
     else:
         await tx.update(row, expect={"state": earlier.state})
     return replace(started, pending_no=row.pending_no)
+
+
+async def save(tx: Transaction, who: Who, pending_no: int, claim: Claim, writes: list[dict[str, Any]]) -> None:
+    """Keep what a running turn has written so far with its input (S-078). Raises Fenced, or Conflict when it has ended."""
+    _, (row,) = await enter(tx, who, Get(PENDING_TURNS, (session_id_of(who), pending_no)), claim=claim)
+    if row is None or row.state != "running":
+        raise Conflict(
+            f"The pending turn {pending_no} is not running any more.", "Nothing of it was saved.", "Play it again."
+        )
+    await tx.update(replace(row, writes=writes), expect={"state": "running"})
 
 
 async def fail(tx: Transaction, who: Who, pending_no: int | None, claim: Claim, code: str, message: str) -> None:

@@ -125,8 +125,8 @@ def ended() -> Misuse:
 class Turn:
     """One running turn. Use it inside its block; it lands when the block ends without an error."""
 
-    def __init__(self, request: Request, started: Started, history: Any) -> None:
-        self._request, self._started, self._history = request, started, history
+    def __init__(self, request: Request, started: Started, history: Any, save: Any) -> None:
+        self._request, self._started, self._history, self._save = request, started, history, save
         self._ended = False
         self._said = Said(alone=request.at is not None)
         self._events: list[tuple[str, Any]] = []
@@ -213,6 +213,17 @@ class Turn:
         check_event(kind, body)
         self._events.append((kind, copied(body, "event")))
 
+    async def save(self) -> None:
+        """Keep the writes so far with the pending turn: await it before anything leaves the house, as a paid call does.
+
+        Nothing of them is shown or counts before the turn lands; after a crash `session.pending()` has them beside the
+        input. Raises Misuse for a turn without a saved input, Invalid for a value that cannot be kept, Fenced, Unavailable.
+        """
+        self._check_running()
+        if self.pending_no is None:
+            raise Misuse("A turn without a saved input keeps no writes.", do="Play it with durable_input=True.")
+        await self._save([_kept(change) for change in self.vars.changes()])
+
     def end(self) -> None:
         """Take no more: the turn has landed, or failed (its block calls this)."""
         self._ended = self._vars.ended = True
@@ -242,3 +253,11 @@ class Turn:
     def has_said(self) -> bool:
         """Say whether there is anything but its input to land."""
         return bool(self._said.closed())
+
+
+def _kept(change: NewDelta | Add) -> dict[str, Any]:
+    """Answer a change as the pending turn keeps it: a value, a removal, or an increment of a variable."""
+    if isinstance(change, Add):
+        return {"slot": VARS, "path": [change.name], "add": change.amount}
+    where = {"slot": change.slot, "path": list(change.path)}
+    return {**where, "removed": True} if change.removed else {**where, "value": change.value}

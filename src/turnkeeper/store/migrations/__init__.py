@@ -16,9 +16,10 @@ from ...schema import Table
 from .. import sql
 from ..sql import Dialect, schema_digest
 from .functions import Functions
+from .steps import STEPS
 
 APPLICATION_ID = 0x544B5052  # "TKPR": SQLite's mark of whose file it is
-VERSION = 1
+VERSION = 2
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -29,7 +30,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     tables: tuple[Table[Any], ...]
     version: int = VERSION
-    steps: dict[int, dict[Dialect, list[str]]] = {}
+    steps: dict[int, dict[Dialect, list[str]]] = msgspec.field(default_factory=lambda: STEPS)
 
     @property
     def digest(self) -> str:
