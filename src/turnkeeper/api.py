@@ -17,15 +17,16 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, TypeVar, cast
 
 from .clock import Clock, system_clock
-from .errors import Invalid, Misuse, Unavailable, WrongKey
+from .errors import Damaged, Invalid, Misuse, Unavailable, WrongKey
 from .handles import Session
+from .health import Health, HealthChecks
 from .history import History
 from .ids import Ids, uuid7
-from .kit.fenced import Ref, Who
+from .kit.fenced import Ref, Who, session_id_of
 from .kit.ownership import Ownership
 from .records import TABLES
 from .sessions import Records, Sessions
-from .sessions.lifecycle import Judge, SessionInfo, as_stored
+from .sessions.lifecycle import NOTHING_MET, Judge, Met, SessionInfo, as_stored
 from .store.backend import Backend
 from .store.engine import Block, Engine
 from .store.memory import MemoryBackend
@@ -68,6 +69,11 @@ class Face:
         return Transfer(self)  # type: ignore[arg-type]
 
     @property
+    def health(self) -> HealthChecks:
+        """Looking at a session's rows, and mending them."""
+        return HealthChecks(self)  # type: ignore[arg-type]
+
+    @property
     def lifecycle(self) -> Sessions:
         """Making, finding and deleting sessions by id, and their events."""
         return Sessions(self)  # type: ignore[arg-type]
@@ -106,7 +112,12 @@ class Face:
         On a store a session left behind by a dead owner reads `abandoned`, as `info()` says it; in a transaction, which
         would rest on every owner's heartbeat then, it reads as it is stored.
         """
-        return await self.lifecycle.listing(space=space, limit=limit, after=after, order=order, judge=self._judge)
+        return await self.lifecycle.listing(
+            space=space, limit=limit, after=after, order=order, judge=self._judge, met=self._met()
+        )
+
+    def _met(self) -> Met:
+        return NOTHING_MET
 
 
 class Tx(Face, Transaction):
@@ -148,7 +159,11 @@ class Store(Face):
     async def transact(self, fn: Callable[[Tx], Awaitable[T]]) -> T:
         """Run `fn(tx)` in a block, and again for up to 5 s when it lost a race; answer its result."""
         self._check_open()
-        return await self._engine.transact(self._new_tx, fn)
+        try:
+            return await self._engine.transact(self._new_tx, fn)
+        except Damaged as e:
+            self._engine.note(e)
+            raise
 
     def _new_tx(self, host: Engine, *, careful: bool = False, recall: bool = False) -> Tx:
         return Tx(host, store=self, careful=careful, recall=recall)
@@ -156,7 +171,11 @@ class Store(Face):
     async def look(self, fn: Callable[[Rows], Awaitable[T]], *, one_view: bool = False) -> T:
         """Run `fn(rows)` over one committed state, inside a block too."""
         self._check_open()
-        return await self._engine.look(fn, one_view=one_view)
+        try:
+            return await self._engine.look(fn, one_view=one_view)
+        except Damaged as e:
+            self._engine.note(e)
+            raise
 
     def read_view(self) -> AbstractAsyncContextManager[Rows]:
         """Open one consistent view over several reads."""
@@ -165,7 +184,42 @@ class Store(Face):
 
     async def session_info(self, who: Who) -> SessionInfo:
         """Answer what is known of a session; `abandoned` when its owner is dead."""
-        return await self.lifecycle.load(who, judge=self._judge)
+        return await self.lifecycle.load(who, judge=self._judge, met=self._met())
+
+    def _met(self) -> Met:
+        return {root[2:]: where for root, where in self._engine.met.items() if root.startswith("s:")}
+
+    async def check(self, who: Who | None = None) -> AsyncIterator[Health]:
+        """Look at every row of one session, or of each; yield what is wrong, session by session, and mark it in lists.
+
+        Raises NotFound or Gone for one that is not there.
+        """
+        async for one in self._each(who):
+            health = await self.health.check(one)
+            await self.health.note(one, health.findings)
+            yield health
+
+    async def repair(self, who: Who | None = None) -> AsyncIterator[Health]:
+        """Mend one session, or each: damaged rows are set aside and kept, open calls closed, caches made anew.
+
+        Yields what was wrong, session by session. Raises NotFound or Gone for one that is not there.
+        """
+        async for one in self._each(who):
+            yield await self.health.repair(one)
+            self._engine.met.pop(f"s:{session_id_of(one)}", None)
+
+    async def _each(self, who: Who | None) -> AsyncIterator[Who]:
+        if who is not None:
+            yield who
+            return
+        after: str | None = None
+        while True:
+            found = await self.lifecycle.ids(after=after)
+            for session_id in found:
+                yield session_id
+            if not found:
+                return
+            after = found[-1]
 
     async def watch(self, *, poll_s: float = 5.0) -> AsyncIterator[int]:
         """Yield the newest commit sequence each time something has landed, here or in another process.

@@ -28,6 +28,7 @@ EXIT_CODES: dict[str, int] = {
     "root-write-in-transaction": WRONG_USAGE,
     "nested-transaction": WRONG_USAGE,
     "unavailable": REFUSED,
+    "wrong-key": REFUSED,
     "incompatible-store": REFUSED,
     "outcome-unknown": REFUSED,
 }

@@ -6,7 +6,7 @@ shown; cutting the shown one shows the nearest earlier uncut version, else the n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -147,7 +147,7 @@ def _version(message: Message, index: int, *, cut: bool) -> int:
 
 
 def _distinct(positions: Sequence[int]) -> list[int]:
-    made = sorted({p for p in positions if type(p) is int and p >= 0})
-    if not made or len(made) != len(set(positions)):
+    given = list(positions) if isinstance(positions, Iterable) else []
+    if not given or not all(type(p) is int and p >= 0 for p in given):
         raise Invalid("`positions` are whole numbers from 0, at least one.", do="Name the messages.", path="positions")
-    return made
+    return sorted(set(given))

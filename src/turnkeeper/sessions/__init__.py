@@ -17,6 +17,7 @@ class Sessions(Room):
     find = read(lifecycle.find)
     load = read(lifecycle.load)
     listing = read(lifecycle.listing, one_view=True)
+    ids = read(lifecycle.ids)
     append_event = write(events.append_event)
     events = read(events.events)
 

@@ -7,21 +7,34 @@ the numbers of its event log go on, so that no reader of the log meets a number 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from ..errors import Invalid, NotFound
+from ..errors import Damaged, Invalid, NotFound
 from ..ids import token, uuid7
 from ..kit.fenced import Ref, Who, enter, look_up, ref_of, root_of, session_id_of
 from ..kit.log import write_event
 from ..limits import PAGE_ROWS
-from ..records import HEADERS, SESSIONS, TOMBSTONES, Header, Session, Take, Tip, Tombstone
+from ..records import (
+    DAMAGES,
+    HEADERS,
+    SESSIONS,
+    SNAPSHOTS,
+    TOMBSTONES,
+    Damage,
+    Header,
+    Session,
+    Take,
+    Tip,
+    Tombstone,
+)
 from ..store.backend import Get
 from ..store.intake import text_cell
-from ..store.reading import Rows
+from ..store.reading import Rows, Unreadable
 from ..store.transaction import Transaction
 
 
@@ -40,6 +53,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
     created_at: int
     updated_at: int
     last_activity_at: int
+    damaged: str | None = None  # the first place that was found damaged, by a check or by a read of this store
 
 
 async def create(
@@ -90,6 +104,10 @@ async def delete(tx: Transaction, who: Who) -> None:
     await tx.insert(tomb)
     await tx.drop_root(root_of(session_id))
     await tx.drop_root(f"h:{session_id}")
+    if await tx.scan(DAMAGES, session_id, limit=1):
+        await tx.drop_root(f"d:{session_id}")
+    if await tx.scan(SNAPSHOTS, session_id, limit=1):
+        await tx.drop_root(f"p:{session_id}")
 
 
 async def rename(tx: Transaction, who: Who, title: str | None) -> None:
@@ -114,19 +132,26 @@ Judge = Callable[[Rows, Sequence[Session]], Awaitable[list[str]]]
 """Says the statuses of sessions as people see them."""
 
 
+Met = Mapping[str, str]
+"""What reads have met of damage: by session, where."""
+
+NOTHING_MET: Met = MappingProxyType({})
+
+
 async def as_stored(rows: Rows, heads: Sequence[Session]) -> list[str]:
     """Answer the statuses as they stand in the rows, whatever became of the owners."""
     return [head.status for head in heads]
 
 
-async def load(rows: Rows, who: Who, *, judge: Judge = as_stored) -> SessionInfo:
+async def load(rows: Rows, who: Who, *, judge: Judge = as_stored, met: Met = NOTHING_MET) -> SessionInfo:
     """Answer what is known of one session, its status as `judge` says. Raises NotFound or Gone."""
     head, _ = await look_up(rows, who)
-    header = await rows.get(HEADERS, head.session_id)
-    if header is None:
+    headers = await rows.survey(HEADERS, head.session_id)
+    if not headers:
         raise NotFound(f"Session {head.session_id!r} has no header.", do="Run the health check.", kind="header", id="")
     (status,) = await judge(rows, [head])
-    return _info(header, head, status)
+    marks = _marks(await rows.scan(DAMAGES, head.session_id))
+    return _info(headers[0], head, status, {**met, **marks})
 
 
 async def listing(
@@ -137,11 +162,13 @@ async def listing(
     after: SessionInfo | None = None,
     order: Literal["newest", "oldest"] = "newest",
     judge: Judge = as_stored,
+    met: Met = NOTHING_MET,
 ) -> list[SessionInfo]:
     """Answer a page of a space's sessions by creation, newest first; `after` is the last of the page before.
 
     `limit` is at most `limits.PAGE_ROWS`. Reads headers by their index, then the heads of one page; inside a transaction
-    block the landing rests on every session listed. Statuses are as `judge` says.
+    block the landing rests on every session listed. Statuses are as `judge` says. A damaged session is listed like any
+    other and marked: by what a health check found, by what reads of this store `met`, by its own rows here (F-31).
     """
     if type(limit) is not int or not 0 < limit <= PAGE_ROWS:
         raise Invalid(f"`limit` is a whole number from 1 to {PAGE_ROWS}.", do="Ask for another page.", path="limit")
@@ -150,16 +177,45 @@ async def listing(
     if after is not None and not isinstance(after, SessionInfo):
         raise Invalid("`after` is the last session of the page before.", do="Give its info.", path="after")
     place = None if after is None else (space, after.created_at, after.session_id)
-    headers = await rows.scan(HEADERS, space, order="listed", after=place, limit=limit, reverse=order == "newest")
-    heads = await rows.fetch(None, *(Get(SESSIONS, (header.session_id,)) for header in headers)) if headers else []
-    there = [(header, head) for header, head in zip(headers, heads, strict=True) if head is not None]
+    headers = await rows.survey(HEADERS, space, order="listed", after=place, limit=limit, reverse=order == "newest")
+    heads = await _heads(rows, [_id_of(header) for header in headers])
+    there = [(header, heads[_id_of(header)]) for header in headers if _id_of(header) in heads]
     statuses = await judge(rows, [head for _, head in there])
-    return [_info(header, head, status) for (header, head), status in zip(there, statuses, strict=True)]
+    marks = {**met, **_marks(await rows.scan(DAMAGES, limit=PAGE_ROWS))}
+    return [_info(header, head, status, marks) for (header, head), status in zip(there, statuses, strict=True)]
 
 
-def _info(header: Header, head: Session, status: str) -> SessionInfo:
+async def ids(rows: Rows, *, after: str | None = None, limit: int = PAGE_ROWS) -> list[str]:
+    """Answer a page of the ids of all sessions, of every space, in their order; damaged ones too."""
+    found = await rows.survey(SESSIONS, after=None if after is None else (after,), limit=limit)
+    return [str(row.key[0]) if isinstance(row, Unreadable) else row.session_id for row in found]
+
+
+async def _heads(rows: Rows, session_ids: Sequence[str]) -> dict[str, Session]:
+    """Answer the heads of sessions; one that cannot be read stands with what is plain of it."""
+    try:
+        found = await rows.fetch(None, *(Get(SESSIONS, (session_id,)) for session_id in session_ids))
+    except Damaged:
+        rows_of_each = [await rows.survey(SESSIONS, session_id) for session_id in session_ids]
+        found = [row.plain() if isinstance(row, Unreadable) else row for rows_ in rows_of_each for row in rows_]
+    return {head.session_id: head for head in found if head is not None}
+
+
+def _id_of(header: Header | Unreadable) -> str:
+    return str(header.key[0]) if isinstance(header, Unreadable) else header.session_id
+
+
+def _marks(damages: Iterable[Damage]) -> dict[str, str]:
+    return {damage.session_id: damage.why for damage in damages if damage.state == "found"}
+
+
+def _info(found: Header | Unreadable, head: Session, status: str, marks: Met) -> SessionInfo:
+    damaged = marks.get(head.session_id)
+    if isinstance(found, Unreadable):
+        damaged = damaged or "its title and labels cannot be read"
+    header: Header = found.plain() if isinstance(found, Unreadable) else found
     return SessionInfo(
         head.session_id, head.instance_id, header.space, header.title, header.labels, header.metadata, status,
         head.run_epoch, head.active_take, header.created_at, max(header.updated_at, head.updated_at),
-        head.last_activity_at,
+        head.last_activity_at, damaged,
     )  # fmt: skip

@@ -21,7 +21,15 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from ..errors import Conflict, Duplicate, Misuse, NestedTransactionError, RootStoreWriteInTransactionError, Unavailable
+from ..errors import (
+    Conflict,
+    Damaged,
+    Duplicate,
+    Misuse,
+    NestedTransactionError,
+    RootStoreWriteInTransactionError,
+    Unavailable,
+)
 from ..limits import RETRY_S
 from ..schema import Table
 from .backend import Answer, Backend, Reader, Request, RootRev
@@ -67,6 +75,8 @@ class Engine:
         self.lines = Lines(max_block_s)
         self.recall = Recall()
         self.closed = False
+        self.met: dict[str, str] = {}
+        """Where reads have met damage, by root."""
         self._loop = asyncio.get_running_loop()
         self._forks = _forks
         self._random = random.Random()
@@ -150,6 +160,10 @@ class Engine:
                     raise
             attempt += 1
             await asyncio.sleep(min(0.032, 0.0005 * 2**attempt) * self._random.random())
+
+    def note(self, damage: Damaged) -> None:
+        """Remember which root a damaged row was met under, so that a list can mark it; an error goes on to the caller."""
+        self.met.setdefault(str(damage.fields.get("root")), f"{damage.fields.get('table')} {damage.fields.get('key')}")
 
     async def look(self, fn: Callable[[Rows], Awaitable[T]], *, one_view: bool = False) -> T:
         """Run a read whose every answer comes from one committed state.

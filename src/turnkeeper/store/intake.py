@@ -167,6 +167,7 @@ def damaged(table: Table[Any], row: Row) -> Damaged:
         "Restore it from a backup, or run the health check.",
         table=table.name,
         key=key,
+        root=table.root_of(row),
     )
 
 

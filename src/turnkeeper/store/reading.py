@@ -7,11 +7,11 @@ reads: a wrong type or a bound outside its order is an error, never a row that i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from ..errors import Invalid
+from ..errors import Damaged, Invalid
 from ..schema import Key, Row, Table
 from .backend import Answer, Get, Measure, Request, RootRev, Scan, bytes_of
 from .intake import codec, key_cells
@@ -19,6 +19,28 @@ from .intake import codec, key_cells
 R = TypeVar("R", bound=msgspec.Struct)
 Recalling = Literal["no", "keep", "use"]
 """Whether a fetch of a transaction's is remembered for the next one (`keep`), and may be answered from the last (`use`)."""
+
+
+class Unreadable(NamedTuple):
+    """A stored row of which a cell cannot be read, with its cells as they are."""
+
+    table: Table[Any]
+    row: Row
+
+    @property
+    def key(self) -> Key:
+        """Its key, which is always plain."""
+        return self.table.key_of(self.row)
+
+    def plain(self) -> Any:
+        """Answer its record without the texts: json cells are null, or an empty dict where they cannot be."""
+        cells: dict[str, Any] = {}
+        for column, cell in zip(self.table.columns, self.row, strict=True):
+            if column.kind != "json":
+                cells[column.name] = bool(cell) if column.is_bool else cell
+            else:
+                cells[column.name] = None if column.null else {}
+        return self.table.record(**cells)
 
 
 class Rows:
@@ -55,6 +77,19 @@ class Rows:
         (rows,) = await self._rows([request])
         return [codec(table).decode(row) for row in rows]
 
+    async def survey(
+        self,
+        table: Table[R],
+        *prefix: Any,
+        order: str = "key",
+        after: Key | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[R | Unreadable]:
+        """Scan over damage: a row that cannot be read stands in its place, with its cells as they are (ADR 11)."""
+        (rows,) = await self._rows([checked(Scan(table, order, prefix, None, None, after, limit, reverse))])
+        return [_read_or_kept(table, row) for row in rows]
+
     async def count(
         self, table: Table[Any], *prefix: Any, order: str = "key", low: Any = None, high: Any = None
     ) -> int:
@@ -66,6 +101,13 @@ class Rows:
         """Answer the bytes that the json and blob cells of a scan hold, without decoding one."""
         (answer,) = await self._rows([Measure(checked(Scan(table, order, prefix, low, high)))])
         return int(answer[1])
+
+
+def _read_or_kept(table: Table[R], row: Row) -> R | Unreadable:
+    try:
+        return codec(table).decode(row)  # type: ignore[no-any-return]
+    except Damaged:
+        return Unreadable(table, row)
 
 
 def checked_key(table: Table[Any], key: Key) -> Key:

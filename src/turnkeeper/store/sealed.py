@@ -37,7 +37,6 @@ from .backend import (
 from .intake import codec
 from .reading import size_of
 from .sealing import (
-    BROKEN,
     KEY_BYTES,
     RING,
     Cipher,
@@ -47,6 +46,7 @@ from .sealing import (
     UnknownDataKey,
     check_key,
     closed_ring,
+    is_broken,
     opened_ring,
 )
 
@@ -194,7 +194,7 @@ class SealedBackend:
         while True:
             rev, *found = await self.inner.read([RootRev(root), *(Get(table, key) for key in keys)])
             opened = [sealer.open(row, self._cipher) for row in found if row is not None]
-            whole = [row for row in opened if BROKEN not in row]
+            whole = [row for row in opened if not is_broken(row)]
             if not whole:
                 return len(keys) - len(opened)
             verdict = await self.land(WriteSet((RootClaim(root, rev, True),), updates={table: whole}))

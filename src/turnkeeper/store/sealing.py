@@ -24,8 +24,6 @@ from .intake import codec
 
 MARK = "\x01"
 """What a sealed text cell begins with; JSON text cannot."""
-BROKEN = MARK
-"""What is read in place of a cell that does not open: no JSON."""
 
 KEY_BYTES = 32
 RING = "ring"
@@ -108,7 +106,7 @@ class Sealer:
         return tuple(cells)
 
     def open(self, row: Row, cipher: Cipher) -> Row:
-        """Answer the row as it was sealed; `BROKEN` stands where a cell does not open. Raises UnknownDataKey."""
+        """Answer the row as it was sealed; a cell that does not open stays behind its mark. Raises UnknownDataKey."""
         cells, place, whole = list(row), b"", True
         for i, name in self._texts:
             text = row[i]
@@ -120,7 +118,7 @@ class Sealer:
                     sealed = binascii.a2b_base64(text[1:].encode())  # type: ignore[index, union-attr]
                     cells[i] = cipher.open(sealed, place + b"\0" + name.encode()).decode()
                 except ValueError:
-                    cells[i] = BROKEN
+                    cells[i] = _marked(text)  # type: ignore[arg-type]
         for i, name in self._blobs:
             if row[i] is not None:
                 place = place or self._place(row)
@@ -130,8 +128,18 @@ class Sealer:
                     whole = False
         if not whole:  # a blob is read as it is: the row's texts tell of it
             for i, _ in self._texts:
-                cells[i] = BROKEN
+                cells[i] = _marked(row[i] or "")  # type: ignore[arg-type]
         return tuple(cells)
+
+
+def is_broken(row: Row) -> bool:
+    """Say whether a row that was opened has a cell that did not open."""
+    return any(type(cell) is str and cell[:1] == MARK for cell in row)
+
+
+def _marked(text: str) -> str:
+    """Answer a cell as text that is no JSON, so that nobody reads it."""
+    return text if text[:1] == MARK else MARK + text
 
 
 def check_key(key: StoreKey | None) -> None:
