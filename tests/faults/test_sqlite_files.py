@@ -23,6 +23,7 @@ from tests.faults.stepped import open_stepped
 from tests.support.workers import worker
 from turnkeeper.errors import IncompatibleStore, TurnkeeperError, Unavailable
 from turnkeeper.records import VERSIONS
+from turnkeeper.store.migrations import VERSION
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite"])
 
@@ -225,7 +226,7 @@ async def test_a_newer_schema_is_refused_and_left_as_it_is(backend: str, tmp_pat
     await made(path, "old")
     await (await open_stepped(path)).close()
     before = seen(tmp_path)
-    with pytest.raises(IncompatibleStore, match="schema version 2"):
+    with pytest.raises(IncompatibleStore, match=f"schema version {VERSION + 1}"):
         await turnkeeper.open(path)
     assert seen(tmp_path)["story.db"] == before["story.db"]
 
