@@ -55,7 +55,7 @@ BREAKERS: list[Breaker] = [
     Breaker("T nesting", "T-222", "store/engine.py", "            raise NestedTransactionError.of(self._engine.backend.name, self._engine.backend.kind)\n", "            pass\n"),
     Breaker("T nesting", "T-225", "errors.py", "nested transactions are unsupported, because an inner one", "nested transactions are unsupported: an inner one"),
     Breaker("T nesting", "T-229", "errors.py", "of the store {store!r} ({backend})", "of the store {store!r} ({store})"),
-    Breaker("T nesting", "T-228", "api.py", "    return os.path.realpath(name)\n", "    return name\n"),
+    Breaker("T nesting", "T-228", "store/urls.py", "    return os.path.realpath(name)\n", "    return name\n"),
     Breaker("T nesting", "T-603", "store/engine.py", "            link = link.outer\n", "            link = None\n"),
     Breaker("T nesting", "T-603", "store/engine.py", "            if link.engine is self and link.tx.live:\n", "            if link.tx.live:\n"),
     # an abort costs what it touched, and what was handed out never changes

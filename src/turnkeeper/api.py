@@ -33,9 +33,11 @@ from .store.memory import MemoryBackend
 from .store.migrations import Plan
 from .store.reading import Rows
 from .store.sealed import unlocked
-from .store.sealing import StoreKey
+from .store.sealing import StoreKey, check_key
 from .store.transaction import Transaction
+from .store.urls import POSTGRES, check_url, same_database
 from .transfer import Transfer
+from .transfer.backup import BackupReport, Progress, back_up, restore
 from .turns import Turns
 
 T = TypeVar("T")
@@ -245,6 +247,31 @@ class Store(Face):
         self._check_open()
         return await self._engine.rotate_key(key)
 
+    async def backup(self, path: str | os.PathLike[str], *, progress: Progress | None = None) -> BackupReport:
+        """Write everything that is committed now into a new file, while the store goes on working.
+
+        The file is a store itself, sealed as this one is; it stands there whole or not at all. Raises Invalid when there
+        is a file already, Unavailable when it cannot be written. ADR 14.
+        """
+        self._check_open()
+        return await back_up(self._engine.backend, TABLES, path, _file_store, progress)
+
+    async def restore_backup(
+        self, path: str | os.PathLike[str], *, key: StoreKey | None = None, progress: Progress | None = None
+    ) -> BackupReport:
+        """Take over what a backup has and this store has not, session by session; the backup is left as it is.
+
+        `key` opens the backup. Sessions that this store has, or has deleted, are passed over: call it again to go on after
+        it was stopped. Raises Unavailable when there is no backup, WrongKey when `key` does not open it. ADR 14.
+        """
+        self._check_open()
+        check_key(key)
+
+        async def opened(copy: str) -> Backend:
+            return await _opened(_file_store(copy), key)
+
+        return await restore(path, opened, self._engine.backend, TABLES, progress)
+
     async def close(self) -> None:
         """Release what this store owns and close it. Idempotent, also for two tasks at once."""
         if self._closing is None:
@@ -317,14 +344,14 @@ def open(
     name = os.fspath(url)
     if not isinstance(name, str) or not name:
         raise Invalid("A store's url is a path, memory:, or postgresql://…", do="Give one.", path="url")
-    _check_url(name)
+    check_url(name)
     _check_options(lease_s, max_block_s, durability, migrate, connections)
     ticking = clock or system_clock
 
     def backend() -> Backend:
         if name == "memory:" or name.startswith("memory:"):
             return MemoryBackend(name, TABLES, clock=ticking)
-        if name.startswith(("postgresql://", "postgres://")):
+        if name.startswith(POSTGRES):
             from .store.postgres import PostgresBackend
 
             return PostgresBackend(
@@ -337,7 +364,7 @@ def open(
     options = (durability, max_block_s, clock, migrate, connections, listen_url)
 
     async def make() -> Store:
-        engine, release = await _shared(_same_database(name), backend, options, key, max_block_s)
+        engine, release = await _shared(same_database(name), backend, options, key, max_block_s)
         return Store(engine, release, owner=owner, lease_s=lease_s, ids=ids or uuid7)
 
     return Opening(make)
@@ -358,18 +385,6 @@ def _check_options(lease_s: float, max_block_s: float, durability: str, migrate:
         raise Invalid("`connections` is a whole number from 1.", do="Give a larger one.", path="connections")
 
 
-def _check_url(name: str) -> None:
-    """Refuse what looks like a url of a store and is none: it would become a file. Raises Invalid."""
-    if name == ":memory:":
-        raise Invalid("A store in memory is named memory:.", "No file was made.", "Open 'memory:'.", path="url")
-    if "://" in name and not name.startswith(("postgresql://", "postgres://")):
-        raise Invalid(
-            f"{name.partition('://')[0]}:// is no kind of store.",
-            "No file was made.",
-            "Give a path, memory:, or postgresql://…",
-        )
-
-
 class _Use:
     """One engine that several stores may share, and how many do."""
 
@@ -386,15 +401,6 @@ class _Uses:
 
 
 _uses: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Uses] = weakref.WeakKeyDictionary()
-
-
-def _same_database(name: str) -> str | None:
-    """Answer what two urls of one database have in common; None for a private one."""
-    if name == "memory:":
-        return None
-    if name.startswith(("memory:", "postgresql://", "postgres://")):
-        return name
-    return os.path.realpath(name)
 
 
 async def _shared(
@@ -432,10 +438,19 @@ async def _shared(
 
 
 async def _new_engine(backend: Callable[[], Backend], key: StoreKey | None, max_block_s: float) -> Engine:
-    opened = backend()
-    await opened.open()
+    return Engine(await _opened(backend(), key), TABLES, max_block_s=max_block_s)
+
+
+async def _opened(backend: Backend, key: StoreKey | None) -> Backend:
+    await backend.open()
     try:
-        return Engine(await unlocked(opened, key, TABLES), TABLES, max_block_s=max_block_s)
+        return await unlocked(backend, key, TABLES)
     except BaseException:
-        await opened.close()
+        await backend.close()
         raise
+
+
+def _file_store(path: str) -> Backend:
+    from .store.sqlite import SQLiteBackend
+
+    return SQLiteBackend(path, PLAN, clock=system_clock, durability="normal")

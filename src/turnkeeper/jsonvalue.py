@@ -27,9 +27,9 @@ from .limits import INT_MAX, INT_MIN, JSON_BYTES, JSON_DEPTH, JSON_NODES
 _LEAVES = frozenset((str, bool, type(None)))
 fast_encode = msgspec.json.Encoder().encode
 _SORTING = msgspec.json.Encoder(order="sorted")
-_DECODE = msgspec.json.decode
+fast_decode = msgspec.json.decode
 _MAX_FLOAT = sys.float_info.max
-_ESCAPED = "\x03"
+ESCAPED = "\x03"
 _MARK = "\ue000"
 _SPLIT_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _TO_ESCAPE = re.compile(f"[{_MARK}\ud800-\udfff]")
@@ -180,10 +180,10 @@ def copied(value: Any, path: str = "$") -> Any:
 
 def decode(text: str) -> Any:
     """Read what `encode` wrote. Raises ValueError when the text is not JSON: the caller knows which row is damaged."""
-    if text[:1] == _ESCAPED:
+    if text[:1] == ESCAPED:
         return _map_text(json.loads(text[1:]), _unescape)
     try:
-        return _DECODE(text)
+        return fast_decode(text)
     except msgspec.DecodeError:
         return json.loads(text)  # lone surrogates, which the fast reader refuses
     except UnicodeEncodeError as e:
@@ -221,7 +221,7 @@ def _encode_surrogates(value: Any, *, sort_keys: bool = False) -> str:
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), sort_keys=sort_keys)
     if not any(_SPLIT_PAIR.search(part) for part in _texts(value)):
         return text
-    return _ESCAPED + json.dumps(
+    return ESCAPED + json.dumps(
         _map_text(value, _escape), ensure_ascii=True, separators=(",", ":"), sort_keys=sort_keys
     )
 

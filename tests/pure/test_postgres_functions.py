@@ -12,8 +12,8 @@ from turnkeeper.schema import CommitSeq, Json, Table, Unique
 from turnkeeper.store import postgres_wire
 from turnkeeper.store.backend import Get, Landed, Lost, RootClaim, Scan, WriteSet
 from turnkeeper.store.migrations.functions import Functions
-from turnkeeper.store.postgres import split_url
 from turnkeeper.store.postgres_wire import Wire
+from turnkeeper.store.urls import split_url
 
 
 class Head(msgspec.Struct, frozen=True):

@@ -165,6 +165,8 @@ class Backend(Reader, Protocol):
     """`memory`, `sqlite` or `postgres`: for messages, never for decisions."""
     name: str
     """The url without user and password."""
+    cheap_views: bool
+    """Whether a view costs no more than a read, so that several reads in one are best made in a view."""
 
     @property
     def owners(self) -> Owners:
@@ -182,6 +184,9 @@ class Backend(Reader, Protocol):
 
     def read_view(self) -> AbstractAsyncContextManager[Reader]:
         """Open a reader whose every answer comes from one committed state, until the block ends."""
+
+    async def advance(self, seq: int) -> None:
+        """Give every later landing a commit sequence above this one: rows of another store came with theirs."""
 
     async def now(self) -> int:
         """Read the store's clock: microseconds UTC."""

@@ -168,15 +168,19 @@ class Engine:
     async def look(self, fn: Callable[[Rows], Awaitable[T]], *, one_view: bool = False) -> T:
         """Run a read whose every answer comes from one committed state.
 
-        Without `one_view` it reads straight from the backend and proves that nothing moved in between; a view is opened
-        only when something did.
+        Where a view costs more than a read, and without `one_view`, it reads straight from the backend and proves that
+        nothing moved in between; a view is opened only when something did.
         """
         self.check_usable()
-        if not one_view:
+        if not (one_view or self.backend.cheap_views):
             with contextlib.suppress(Moved):
                 return await fn(Looking(self.backend))
-        async with self.read_view() as view:
-            return await fn(view)
+        async with self.backend.read_view() as reader:
+            view = Viewing(reader)
+            try:
+                return await fn(view)
+            finally:
+                view.live = False
 
     @asynccontextmanager
     async def read_view(self) -> AsyncIterator[Rows]:

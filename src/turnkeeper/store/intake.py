@@ -8,13 +8,13 @@ generated from the table declarations, once per table, because every row of ever
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from ..errors import Damaged, Invalid, TooLarge
-from ..jsonvalue import check, decode, encode, fast_encode, plainly_fine, too_large
+from ..jsonvalue import ESCAPED, check, decode, encode, fast_decode, fast_encode, plainly_fine, too_large
 from ..limits import ID_BYTES, INT_MAX, INT_MIN, JSON_BYTES
 from ..schema import Cell, Column, Key, Row, Table
 
@@ -109,12 +109,24 @@ class Codec:
     def __init__(self, table: Table[Any]) -> None:
         self.table = table
         self.encode: Callable[[Any], Row] = _encoder(table)
-        self._decode: Callable[[Row], Any] = _decoder(table)
+        self._decode: Callable[[Iterable[Row]], list[Any]] = _decoder(table)
 
     def decode(self, row: Row) -> Any:
         """Answer the record a row holds. Raises Damaged, naming the row, when a cell cannot be read."""
+        return self.decode_all((row,))[0]
+
+    def decode_all(self, rows: Sequence[Row]) -> list[Any]:
+        """Answer the records that rows hold. Raises Damaged, naming the first row of which a cell cannot be read."""
         try:
-            return self._decode(row)
+            return self._decode(rows)
+        except (ValueError, TypeError, RecursionError):
+            return [self._carefully(row) for row in rows]
+
+    def _carefully(self, row: Row) -> Any:
+        """Decode a row of which a cell may be what the fast reader refuses, or damaged."""
+        try:
+            cells = zip(self.table.columns, row, strict=True)
+            return self.table.record(*[_value(column, cell) for column, cell in cells])
         except (ValueError, TypeError, RecursionError) as e:
             if self.table.cache:
                 return self._salvaged(row)
@@ -185,16 +197,26 @@ def _encoder(table: Table[Any]) -> Callable[[Any], Row]:
     return made_encoder
 
 
-def _decoder(table: Table[Any]) -> Callable[[Row], Any]:
-    parts = []
-    for i, c in enumerate(table.columns):
-        made = f"decode(c[{i}])" if c.kind == "json" else f"bool(c[{i}])" if c.is_bool else f"c[{i}]"
-        parts.append(f"None if c[{i}] is None else {made}" if c.null and made != f"c[{i}]" else made)
-    source = f"def decode_row(c):\n    return record({', '.join(parts)})\n"
-    space: dict[str, Any] = {"record": table.record, "decode": decode}
+def _decoder(table: Table[Any]) -> Callable[[Iterable[Row]], list[Any]]:
+    names, parts = [f"c{i}" for i in range(len(table.columns))], []
+    for c, cell in zip(table.columns, names, strict=True):
+        made = cell
+        if c.kind == "json":
+            made = f"(fast_decode({cell}) if {cell}[:1] != ESCAPED else decode({cell}))"
+        elif c.is_bool:
+            made = f"bool({cell})"
+        parts.append(f"None if {cell} is None else {made}" if c.null and made != cell else made)
+    source = f"def decode_rows(rows):\n    return [record({', '.join(parts)}) for {', '.join(names)}, in rows]\n"
+    space: dict[str, Any] = {"record": table.record, "decode": decode, "fast_decode": fast_decode, "ESCAPED": ESCAPED}
     exec(source, space)
-    made_decoder: Callable[[Row], Any] = space["decode_row"]
+    made_decoder: Callable[[Iterable[Row]], list[Any]] = space["decode_rows"]
     return made_decoder
+
+
+def _value(column: Column, cell: Cell) -> Any:
+    if cell is None and column.null:
+        return None
+    return decode(cell) if column.kind == "json" else bool(cell) if column.is_bool else cell  # type: ignore[arg-type]
 
 
 _CODECS: dict[Table[Any], Codec] = {}

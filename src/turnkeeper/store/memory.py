@@ -129,6 +129,7 @@ class MemoryBackend:
     """Everything in this process's memory. See `backend.Backend` for the promises."""
 
     kind = "memory"
+    cheap_views = False
 
     def __init__(self, name: str, tables: Sequence[Table[Any]], *, clock: Clock) -> None:
         self.name, self._tables, self._clock = name, tuple(tables), clock
@@ -234,6 +235,10 @@ class MemoryBackend:
         elif id(partition) in self._shared:
             partition = partitions[root] = partition.copy()
         return partition
+
+    async def advance(self, seq: int) -> None:
+        """Give later landings sequences above this one."""
+        self._seq = max(self._seq, seq)
 
     async def now(self) -> int:
         """Read the clock the store was opened with."""

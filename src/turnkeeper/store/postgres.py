@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Literal
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from ..clock import SECOND_US, Clock
-from ..errors import Invalid, OutcomeUnknown, TurnkeeperError, Unavailable
+from ..errors import OutcomeUnknown, TurnkeeperError, Unavailable
 from ..limits import GROUP_ROWS, GROUP_SETS, SCAN_INLINE_ROWS
 from . import sql
 from .backend import Answer, Deciding, Get, Lost, Reader, Scan, Verdict, WriteSet
@@ -25,6 +23,7 @@ from .migrations import Plan, foreign
 from .migrations.functions import Functions
 from .owners import OpenOwners
 from .postgres_wire import NEWEST, Asked, Wire
+from .urls import split_url
 
 PATIENCE_S, VIEWS = 4.0, 4  # how long a call goes on trying to connect, or waits to open one of so many read views
 _STALL_S = 30.0  # a transaction that holds back the newest commit sequence for longer is worth a line in the log
@@ -71,6 +70,7 @@ class PostgresBackend:
     """One schema of one PostgreSQL database. See `backend.Backend` for the promises."""
 
     kind = "postgres"
+    cheap_views = False
 
     def __init__(
         self,
@@ -365,6 +365,10 @@ class PostgresBackend:
         self._landed.set()
         self._landed = asyncio.Event()
 
+    async def advance(self, seq: int) -> None:
+        """Give later landings sequences above this one."""
+        await self._call(sql.POSTGRES_ADVANCE.format(sql.q(self.schema)), seq)
+
     async def now(self) -> int:
         """Read the server's clock, which all machines share. Every call brings it along: a fresh one is not asked again."""
         if self._clock:
@@ -423,21 +427,6 @@ class _View:
             with _translating(backend.name):
                 rows = await self._link.run(backend._functions.read, backend._wire.requests(requests))
         return await backend._sorted(requests, rows)
-
-
-def split_url(url: str, schema: str | None) -> tuple[str, str, str]:
-    """Answer the url for the driver, the name without user and password, and the schema (`?schema=`). Raises Invalid."""
-    parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query))
-    path = query.pop("search_path", "").split(",")[0].strip(' "')
-    schema = schema or query.pop("schema", "") or path or "public"
-    if not re.fullmatch(r'[^"\0]{1,63}', schema):
-        raise Invalid("The name of a PostgreSQL schema has 1 to 63 characters and no quote.", path="schema")
-    shown = {k: v for k, v in query.items() if k in ("host", "port")}
-    shown |= {} if schema == "public" else {"schema": schema}
-    asked = f"?{urlencode(shown, safe='/')}" if shown else ""
-    name = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}{asked}"
-    return parts._replace(query=urlencode(query)).geturl(), name, schema
 
 
 def _long(request: Asked) -> bool:

@@ -75,7 +75,7 @@ class Rows:
         """Answer the records equal on `prefix`, in a declared order; see `backend.Scan` for the other bounds."""
         request = checked(Scan(table, order, prefix, low, high, after, limit, reverse))
         (rows,) = await self._rows([request])
-        return [codec(table).decode(row) for row in rows]
+        return codec(table).decode_all(rows)
 
     async def survey(
         self,
@@ -129,26 +129,43 @@ def checked(request: Any) -> Any:
     prefix = key_cells(table, names, request.prefix)
     if request.low is request.high is request.after is request.limit is None:
         return request if prefix is request.prefix else request._replace(prefix=prefix)
-    rest = names[len(prefix) : len(prefix) + 1]
-    if (request.low is not None or request.high is not None) and not rest:
-        raise Invalid(f"The order {request.order!r} of {table.name} has no column left for a range.")
-    low, high = (None if v is None else key_cells(table, rest, (v,))[0] for v in (request.low, request.high))
-    after = None if request.after is None else key_cells(table, names, tuple(request.after))
-    if after is not None and len(after) != len(names):
-        raise Invalid(f"`after` needs all {len(names)} columns of the order {request.order!r} of {table.name}.")
-    if after is not None and after[: len(prefix)] != prefix:
-        raise Invalid("`after` lies outside the prefix of the scan.", do="Give the order key of a row of this scan.")
+    low, high = request.low, request.high
+    if low is not None or high is not None:
+        low, high = _range_cells(request, names[len(prefix) : len(prefix) + 1])
+    after = request.after
+    if after is not None:
+        after = _after_cells(request, names, prefix)
     if request.limit is not None and (type(request.limit) is not int or request.limit < 0):
         raise Invalid("`limit` is a whole number from 0.", path="limit")
-    return Scan(table, request.order, prefix, low, high, after, request.limit, request.reverse)
+    if prefix is request.prefix and low is request.low and high is request.high and after is request.after:
+        return request
+    return request._replace(prefix=prefix, low=low, high=high, after=after)
+
+
+def _range_cells(request: Scan, rest: tuple[str, ...]) -> tuple[Any, Any]:
+    if not rest:
+        raise Invalid(f"The order {request.order!r} of {request.table.name} has no column left for a range.")
+    low, high = request.low, request.high
+    return (
+        None if low is None else key_cells(request.table, rest, (low,))[0],
+        None if high is None else key_cells(request.table, rest, (high,))[0],
+    )
+
+
+def _after_cells(request: Scan, names: tuple[str, ...], prefix: Key) -> Key:
+    after = key_cells(request.table, names, tuple(request.after or ()))
+    if len(after) != len(names):
+        raise Invalid(f"`after` needs all {len(names)} columns of the order {request.order!r} of {request.table.name}.")
+    if after[: len(prefix)] != prefix:
+        raise Invalid("`after` lies outside the prefix of the scan.", do="Give the order key of a row of this scan.")
+    return after
 
 
 def decoded(request: Get | Scan, answer: Answer) -> Any:
     """Answer what a get or a scan asked for as records."""
-    decode_row = codec(request.table).decode
     if isinstance(request, Get):
-        return None if answer is None else decode_row(answer)
-    return [decode_row(row) for row in answer]
+        return None if answer is None else codec(request.table).decode(answer)
+    return codec(request.table).decode_all(answer)
 
 
 def root_of_request(request: Request) -> str | None:

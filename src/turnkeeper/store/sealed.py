@@ -60,6 +60,7 @@ class SealedBackend:
 
     def __init__(self, inner: Backend, key: StoreKey, ring: Ring) -> None:
         self.inner, self.kind, self.name, self.key = inner, inner.kind, inner.name, key
+        self.cheap_views = inner.cheap_views
         self._cipher = Cipher(ring)
         self._sealers: dict[Table[Any], Sealer] = {}
 
@@ -135,6 +136,10 @@ class SealedBackend:
         """Open a reader of one committed state."""
         return self._viewing()
 
+    async def advance(self, seq: int) -> None:
+        """Give later landings sequences above this one."""
+        await self.inner.advance(seq)
+
     async def now(self) -> int:
         """Read the store's clock."""
         return await self.inner.now()
@@ -167,6 +172,11 @@ class SealedBackend:
             keys = self._cipher.ring.keys
             await self._put_ring(Ring({n: keys[n] for n in (ring.newest, number)}, number, ring.lookup), key)
         return count
+
+    async def adopt_lookup(self, other: SealedBackend) -> None:
+        """Conceal ids as another store does, whose rows are taken over. Only while nothing is looked up by one here."""
+        ring = self._cipher.ring
+        await self._put_ring(Ring(ring.keys, ring.newest, other._cipher.ring.lookup), self.key)
 
     async def _put_ring(self, ring: Ring, key: StoreKey) -> None:
         row, rev = await self.inner.read([Get(SEALS, (RING,)), RootRev(_RING_ROOT)])

@@ -94,6 +94,10 @@ FROM (SELECT max(seq) AS newest, {_NEXT_XID} AS xid FROM commits) AS c
 WHERE m.name = 'seq_base' AND c.newest >= CASE m.name WHEN 'seq_base' THEN m.value::int8 + {STRIDE} * c.xid END"""
 """Keeps sequences growing when the cluster's transaction ids are behind them: a new store, or one from a dump."""
 
+POSTGRES_ADVANCE = f"""UPDATE {{}}.store_meta AS m SET value = ($1::int8 + {STRIDE} - {STRIDE} * {_NEXT_XID})::text
+WHERE m.name = 'seq_base' AND m.value::int8 + {STRIDE} * {_NEXT_XID} <= $1"""
+"""Lets the sequences of later landings lie above one."""
+
 
 def schema_digest(tables: Sequence[Table[Any]]) -> str:
     """Answer a short digest of a whole schema: what a database is checked against, and functions are named by."""

@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,9 +24,10 @@ from ..limits import SCAN_INLINE_ROWS
 from . import sql
 from .backend import Answer, Deciding, Get, Measure, Reader, Request, RootRev, WriteSet
 from .migrations import APPLICATION_ID, Plan
-from .sqlite_file import FOREIGN_LOCK_MS, Worker, connect, translated
+from .sqlite_file import FOREIGN_LOCK_MS, connect, translated
 from .sqlite_writer import Writer
 from .turnstile import Turnstile
+from .worker import Worker
 
 _SLICE_ROWS = SCAN_INLINE_ROWS // 2
 _READERS_KEPT = 8
@@ -35,6 +37,7 @@ class SQLiteBackend:
     """One SQLite database. See `backend.Backend` for the promises."""
 
     kind = "sqlite"
+    cheap_views = True
 
     def __init__(
         self,
@@ -146,15 +149,9 @@ class SQLiteBackend:
         finally:
             self._give_back(reader)
 
-    @asynccontextmanager
-    async def read_view(self) -> AsyncIterator[Reader]:
+    def read_view(self) -> AbstractAsyncContextManager[Reader]:
         """Open a read transaction on a connection of its own."""
-        reader = self._take(one_state=True)
-        try:
-            reader.newest()  # a read transaction begins at its first read
-            yield reader
-        finally:
-            self._give_back(reader)
+        return _View(self)
 
     def _take(self, *, one_state: bool = False) -> _Reader:
         try:
@@ -180,6 +177,21 @@ class SQLiteBackend:
         assert self._writer is not None, "the backend is open"
         return self._writer.land(write_set)
 
+    async def advance(self, seq: int) -> None:
+        """Give later landings sequences above this one."""
+        assert self._worker is not None, "the backend is open"
+        try:
+            await self._worker.run(partial(self._advance, seq))
+        except apsw.Error as e:
+            raise translated(self.name, e) from e
+
+    def _advance(self, seq: int) -> None:
+        c = self._connect()
+        try:
+            c.execute("UPDATE commits SET seq = max(seq, ?)", (seq,))
+        finally:
+            c.close()
+
     async def now(self) -> int:
         """Read the clock the store was opened with: on one machine, all processes share it."""
         return self._clock()
@@ -202,6 +214,25 @@ class SQLiteBackend:
                 async with asyncio.timeout(min(pause, left)):
                     await landed.wait()
             pause = min(pause * 1.5, 0.25)
+
+
+class _View(AbstractAsyncContextManager[Reader]):
+    """A reader inside a read transaction, for the length of a block. By hand: every read of a session opens one."""
+
+    def __init__(self, backend: SQLiteBackend) -> None:
+        self._backend = backend
+
+    async def __aenter__(self) -> Reader:
+        self._reader = self._backend._take(one_state=True)
+        try:
+            self._reader.newest()  # a read transaction begins at its first read
+        except BaseException:
+            self._backend._give_back(self._reader)
+            raise
+        return self._reader
+
+    async def __aexit__(self, *error: object) -> None:
+        self._backend._give_back(self._reader)
 
 
 class _Reader:

@@ -1,11 +1,7 @@
-"""One SQLite file: how it is connected to, what its errors mean, and the thread in which it may wait."""
+"""One SQLite file: how it is connected to, and what its errors mean."""
 
 from __future__ import annotations
 
-import asyncio
-import queue
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -29,46 +25,6 @@ def connect(path: Path, *, durability: str, vfs: str | None, create: bool = Fals
         connection.close()
         raise foreign(str(path))
     return connection
-
-
-class Worker:
-    """A thread for the few calls that may wait for the disk or for another process: one at a time, in order."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="turnkeeper-sqlite", daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-
-    def start(self, call: Callable[[], None], tell: Callable[[BaseException | None], None]) -> None:
-        """Run `call` in the thread, then `tell(its error or None)` on the loop."""
-
-        def job() -> None:
-            error: BaseException | None = None
-            try:
-                call()
-            except BaseException as e:  # handed to the loop
-                error = e
-            self._loop.call_soon_threadsafe(tell, error)
-
-        self._jobs.put(job)
-
-    async def run(self, call: Callable[[], None]) -> None:
-        """Run `call` in the thread and wait for it; a cancelled waiter leaves it running to its end."""
-        done: asyncio.Future[BaseException | None] = self._loop.create_future()
-        self.start(call, lambda error: None if done.cancelled() else done.set_result(error))
-        error = await asyncio.shield(done)
-        if error is not None:
-            raise error
-
-    def end(self) -> None:
-        """End the thread after what is queued."""
-        self._jobs.put(None)
-        self._thread.join()
 
 
 def translated(name: str, error: BaseException) -> BaseException:

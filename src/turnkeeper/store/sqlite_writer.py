@@ -23,8 +23,9 @@ from ..limits import GROUP_ROWS, GROUP_SETS
 from ..schema import Table
 from . import sql
 from .backend import Deciding, Landed, Lost, Verdict, WriteSet, stand_apart
-from .sqlite_file import FOREIGN_LOCK_MS, Worker, translated
+from .sqlite_file import FOREIGN_LOCK_MS, translated
 from .turnstile import Turnstile
+from .worker import Worker
 
 Waiting = tuple[WriteSet, Deciding]
 V = TypeVar("V")
