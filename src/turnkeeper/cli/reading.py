@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..api import Store
 from ..clock import iso
-from ..errors import SessionBusy
+from ..errors import Damaged, SessionBusy
 from ..history.reading import ShownMessage
 from ..records import Take
 from ..sessions.lifecycle import SessionInfo
@@ -43,10 +43,10 @@ def described(info: SessionInfo) -> dict[str, Any]:
 async def list_sessions(store: Store, *, space: str, limit: int, as_json: bool) -> None:
     """Print the newest sessions of a space."""
     found = await store.sessions(space=space, limit=limit)
-    takes = [await store.history.takes(info.session_id) for info in found]
+    takes = [await _takes(store, info) for info in found]
     if as_json:
         rows = [
-            {**described(info), "takes": len(of), "messages": _shown(info, of)}
+            {**described(info), "takes": len(of), "messages": _shown(info, of), "damaged": info.damaged}
             for info, of in zip(found, takes, strict=True)
         ]
         screen.print_json({"store": store.name, "sessions": rows})
@@ -68,6 +68,17 @@ async def list_sessions(store: Store, *, space: str, limit: int, as_json: bool) 
                 (minute(info.last_activity_at), "dim"),
             )
         )
+        if info.damaged:
+            screen.paragraph(out, f"damaged: {info.damaged}; `turnkeeper check {short[info.session_id]}` says more",
+                             indent=2, style="red")  # fmt: skip
+
+
+async def _takes(store: Store, info: SessionInfo) -> list[Take]:
+    """Answer the takes of a session; none when they cannot be read: the list goes on."""
+    try:
+        return await store.history.takes(info.session_id)
+    except Damaged:
+        return []
 
 
 def _shown(info: SessionInfo, takes: list[Take]) -> int:
@@ -95,7 +106,7 @@ async def show_session(store: Store, name: str, *, take: int | None, last: int |
         out.print(f"… {count(earlier, 'earlier position')}; --all shows everything", style="dim")
     for message in messages:
         out.print()
-        _print_message(out, message)
+        print_message(out, message)
 
 
 def print_title(out: Any, info: SessionInfo, more: str) -> None:
@@ -125,7 +136,8 @@ def speaker(message: ShownMessage) -> str:
     return screen.one_line(message.name or "") or message.role
 
 
-def _print_message(out: Any, message: ShownMessage) -> None:
+def print_message(out: Any, message: ShownMessage) -> None:
+    """Print a message: who says it, which version that is, and its parts."""
     marks = []
     if message.versions > 1:
         marks.append(f"version {message.index + 1} of {message.versions}")

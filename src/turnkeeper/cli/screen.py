@@ -12,6 +12,8 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TurnkeeperError
@@ -85,6 +87,17 @@ def paragraph(out: Console, text: str | Text, *, indent: int = 0, style: str = "
     for line in whole.wrap(out, out.width - indent):
         line.rstrip()
         out.print(Text(" " * indent if line.plain else "") + line)
+
+
+@contextmanager
+def progress(what: str, *, as_json: bool) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal that long work goes on; answer what tells how far it is."""
+    out = console(stderr=True)
+    if as_json or not out.is_terminal:
+        yield lambda far: None
+        return
+    with out.status(what) as status:
+        yield lambda far: status.update(f"{what}: {far}")
 
 
 def print_json(value: Any) -> None:

@@ -177,7 +177,8 @@ class _Drawing:
         if not branch.first_own or branch.take.parent_take not in self._forest.branches:
             return ""
         theirs = {m.position: m.version for m in self._forest.branches[branch.take.parent_take].messages}
-        other = [str(m.position) for m in branch.messages[: branch.first_own] if theirs.get(m.position) != m.version]
+        shared = [m for m in branch.messages if m.position < branch.first_own]
+        other = [str(m.position) for m in shared if theirs.get(m.position) != m.version]
         return f", another version at {', '.join(other[:5])}" if other else ""
 
     def _groups(self, own: list[ShownMessage], forks: dict[int, list[Branch]]) -> list[list[ShownMessage]]:
