@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
@@ -23,6 +24,7 @@ from .records import PendingTurn, Take
 from .sessions import Sessions
 from .sessions.lifecycle import SessionInfo
 from .store.transaction import Transaction
+from .transfer import SnapshotInfo, Transfer, Written
 from .turns import Turns
 from .turns.pending import Kind, LandedTurn, Request, Started
 from .turns.play import Turn
@@ -209,6 +211,25 @@ class Session(Line):
     async def delete(self) -> None:
         """Erase it with everything in it. A late writer with an old handle is told that it is gone."""
         await Sessions(self._scope).delete(self._ref)
+
+    async def export(self, path: str | os.PathLike[str]) -> Written:
+        """Write it with all its takes into a new file, which any store can take in: `store.transfer.import_file`.
+
+        Raises Invalid when there is a file already, Unavailable when it cannot be written.
+        """
+        return await Transfer(self._scope).export(self._ref, path)
+
+    async def snapshot(self, label: str | None = None) -> int:
+        """Keep a copy of it as it is now, to which it can be set back; answer the copy's number."""
+        return await Transfer(self._scope).snapshot(self._ref, label)
+
+    async def snapshots(self) -> list[SnapshotInfo]:
+        """Answer its snapshots, oldest first."""
+        return await Transfer(self._scope).snapshots(self._ref)
+
+    async def restore_snapshot(self, number: int) -> None:
+        """Set its history back to a snapshot. Raises NotFound for a number that is not there, Fenced like any write."""
+        await Transfer(self._scope).restore_snapshot(self._ref, number)
 
     async def claim(self, *, take_over: bool = False, wait_s: float = 0.0) -> Claim:
         """Own the session. Raises SessionBusy when a live owner holds it."""

@@ -6,19 +6,34 @@ touch no network. `load` lands what they read, `stored` reads it back. `Transfer
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+from ..kit.fenced import Who
 from ..kit.rooms import Room, read, write
-from . import load, stored
+from ..store.transaction import Transaction
+from ..store.worker import apart
+from . import archive, load, restoring, stored
+from .archive import Archive, Written
+from .files import new_file
 from .imported import Imported
 from .load import ImportReport
+from .restoring import SnapshotInfo
 
-__all__ = ["ImportReport", "Transfer"]
+__all__ = ["Archive", "ImportReport", "SnapshotInfo", "Transfer", "Written"]
 
 
 class Transfer(Room):
-    """Imports, within a transaction or directly on a store."""
+    """Imports, exports and snapshots, within a transaction or directly on a store."""
 
     import_session = write(load.import_session)
+    import_archive = write(restoring.import_archive)
     stored = read(stored.stored, one_view=True)
+    snapshot = write(restoring.snapshot)
+    snapshots = read(restoring.snapshots)
+    delete_snapshot = write(restoring.delete_snapshot)
+    restore_snapshot = write(restoring.restore_snapshot)
 
     async def import_chat(self, imported: Imported, *, space: str = "default") -> list[ImportReport]:
         """Land all that a reader found, on a store one session a landing; answer what became of each.
@@ -27,3 +42,30 @@ class Transfer(Room):
         raises; the sessions before that one are in the store then.
         """
         return [await self.import_session(imported, i, space=space) for i in range(len(imported.sessions))]
+
+    async def import_file(self, path: str | os.PathLike[str], *, space: str | None = None) -> list[ImportReport]:
+        """Take in an archive, or any foreign file, folder or zip that a reader knows; answer what became of each session.
+
+        What was taken in before adds nothing. Raises NotFound, Invalid for what no reader knows, TooLarge.
+        """
+        from .formats import read_any
+
+        found = await apart(lambda: read_any(Path(path)))
+        if isinstance(found, Archive):
+            return [await self.import_archive(found, space=space)]
+        return await self.import_chat(found, space=space or "default")
+
+    async def export(self, who: Who, path: str | os.PathLike[str]) -> Written:
+        """Write a session with all its takes into a new file, an archive (docs/format.md).
+
+        Raises NotFound or Gone; Invalid when there is a file already, Unavailable when it cannot be written.
+        """
+        async with new_file(path) as place:
+            with place.open("wb") as file:
+                return await self.write_archive(who, file)
+
+    async def write_archive(self, who: Who, file: BinaryIO) -> Written:
+        """The same into an open file."""
+        if isinstance(self._scope, Transaction):
+            return await archive.write(self._scope, who, file)
+        return await self._scope.look(lambda rows: archive.write(rows, who, file), one_view=True)

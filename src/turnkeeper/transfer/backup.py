@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import Conflict, Invalid, Unavailable
+from ..errors import Conflict, Unavailable
 from ..records import IMPORT_SOURCES, OWNERS, SEALS, SESSIONS, TOMBSTONES
 from ..schema import Key, Row, Table
 from ..store.backend import Backend, Landed, Reader, RootClaim, RootRev, Scan, WriteSet
@@ -26,6 +24,7 @@ from ..store.migrations import APPLICATION_ID, foreign
 from ..store.reading import size_of
 from ..store.sealed import SealedBackend
 from ..store.worker import apart
+from .files import new_file
 
 PAGE = 500
 """Rows of a table that are read at once."""
@@ -56,23 +55,16 @@ async def back_up(
 
     Raises Invalid when there is something at the path, Unavailable when it cannot be written.
     """
-    wanted = _free(path)
     inner = source.inner if isinstance(source, SealedBackend) else source
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{wanted.name}.", dir=wanted.parent) as place:
-            made = file_store(f"{place}/{wanted.name}")
-            await made.open()
-            try:
-                await made.advance(await inner.watch(-1, 0))
-                async with inner.read_view() as view:
-                    report = await _Copying(view, made, tables, fresh=True, progress=progress).run()
-            finally:
-                await made.close()
-            await apart(lambda: _put(Path(place, wanted.name), wanted))
-    except OSError as e:
-        raise Unavailable(
-            f"The backup {str(wanted)!r} cannot be written: {e.strerror}.", "There is none.", "Choose another place."
-        ) from e
+    async with new_file(path) as place:
+        made = file_store(str(place))
+        await made.open()
+        try:
+            await made.advance(await inner.watch(-1, 0))
+            async with inner.read_view() as view:
+                report = await _Copying(view, made, tables, fresh=True, progress=progress).run()
+        finally:
+            await made.close()
     return report
 
 
@@ -88,6 +80,8 @@ async def restore(
     A session that the target has, or has deleted, is passed over: so a restore that was stopped goes on when it is called
     again. `unlocked` opens a file as a backend, with the backup's key. Raises Unavailable when it cannot be read.
     """
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="turnkeeper-restore-") as place:
         source: Backend = await unlocked(await apart(lambda: _copied(Path(path), Path(place))))
         try:
@@ -112,29 +106,10 @@ async def _known_as(source: Backend, target: Backend) -> Callable[[str], str] | 
     return None
 
 
-def _free(path: str | os.PathLike[str]) -> Path:
-    """Answer a path where nothing is yet. Raises Invalid."""
-    wanted = Path(path).resolve()
-    if os.path.lexists(wanted):
-        happened = f"There is a file at {str(wanted)!r} already."
-        raise Invalid(happened, "No backup was made.", "Choose another name.", path="path")
-    return wanted
-
-
-def _put(made: Path, wanted: Path) -> None:
-    """Move a finished file to its place for good."""
-    for path in (made, wanted.parent):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-            if path is made:
-                made.rename(_free(wanted))
-        finally:
-            os.close(handle)
-
-
 def _copied(given: Path, place: Path) -> str:
     """Copy a backup, so that it can be brought forward to this schema and lie where nobody may write."""
+    import shutil
+
     try:
         with open(given, "rb") as file:
             if int.from_bytes(file.read(100)[68:72]) != APPLICATION_ID:

@@ -22,7 +22,8 @@ from msgspec.structs import replace
 from turnkeeper.errors import Invalid, NotFound, TooLarge
 from turnkeeper.limits import FOREIGN_BYTES, FOREIGN_FILES
 from turnkeeper.store import foreign_sqlite
-from turnkeeper.transfer import chatgpt, claude, databases, librechat, openwebui, sillytavern
+from turnkeeper.transfer import archive, chatgpt, claude, databases, librechat, openwebui, sillytavern
+from turnkeeper.transfer.archive import Archive
 from turnkeeper.transfer.documents import Document, read_document, too_large
 from turnkeeper.transfer.imported import Imported, Loss
 
@@ -52,6 +53,15 @@ def read(path: Path) -> Imported:
         if head.startswith(foreign_sqlite.MAGIC):
             return _read_database(path)
         return _read_stream(path.name, head, file)
+
+
+def read_any(path: Path) -> Imported | Archive:
+    """Read what `read` reads, or an archive of ours. Raises IncompatibleStore for one of a newer version too."""
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(4) in _ZIP and archive.is_archive(file):
+                return archive.read(file, path.name)
+    return read(path)
 
 
 def _read_database(path: Path) -> Imported:
@@ -137,14 +147,14 @@ def _read_folder(folder: Path) -> Imported:
 
 def _read_zip(path: Path, file: BinaryIO) -> Imported:
     try:
-        with zipfile.ZipFile(file) as archive:
-            members = [one for one in archive.infolist() if not one.is_dir()]
+        with zipfile.ZipFile(file) as packed:
+            members = [one for one in packed.infolist() if not one.is_dir()]
             if len(members) > FOREIGN_FILES:
                 raise _too_many(path.name)
             chosen = [one for one in members if _wanted(one.filename)]
             budget = _Budget(path.name)
             readers = [
-                (one.filename, lambda one=one: _read_member(archive, one, budget))
+                (one.filename, lambda one=one: _read_member(packed, one, budget))
                 for one in sorted(chosen, key=lambda one: one.filename)
             ]
             return _gather(path.name, readers, len(members) - len(chosen))
