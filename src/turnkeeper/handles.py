@@ -25,6 +25,7 @@ from .sessions import Sessions
 from .sessions.lifecycle import SessionInfo
 from .store.transaction import Transaction
 from .transfer import SnapshotInfo, Transfer, Written
+from .transfer.imported import Loss
 from .turns import Turns
 from .turns.pending import Kind, LandedTurn, Request, Started
 from .turns.play import Turn
@@ -112,6 +113,13 @@ class Line:
         """Start a take that ends after position `at` (default: the end), and answer it."""
         number = await self._history.fork(self._ref, at=at, take=self._take, name=name, activate=activate)
         return TakeHandle(self._scope, self._ref, number)
+
+    async def export_chat(self, path: str | os.PathLike[str]) -> list[Loss]:
+        """Write what is shown as a SillyTavern chat file; answer what it has no place for.
+
+        Raises Invalid when there is a file already, Unavailable when it cannot be written.
+        """
+        return await Transfer(self._scope).export_chat(self._ref, path, take=self._take)
 
     def turn(self, input: Content | None = None, *, key: str | None = None, durable_input: bool = True) -> TurnBlock:
         """Open a turn: `async with session.turn("…", key="cmd-17") as turn: …`. See `TurnBlock`."""

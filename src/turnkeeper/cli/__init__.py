@@ -19,6 +19,7 @@ from ..errors import Invalid, TurnkeeperError
 from . import screen
 from .exits import DONE, REFUSED, exit_code
 
+KINDS = ("turnkeeper", "sillytavern", "openai", "anthropic", "gemini")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -121,13 +122,13 @@ def run(url: str, work: Callable[[Any], Awaitable[None]], *, create: bool = Fals
 @commands.command("import", epilog="\b\nExample:\n  turnkeeper import chat.jsonl --store story.db")
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 @in_store
-@click.option("--space", default="default", show_default=True, help="The space its sessions belong to.")
-def import_(file: Path, url: str, as_json: bool, space: str) -> None:
+@click.option("--space", help="The space its sessions belong to; default: default, or where an archive's session was.")
+def import_(file: Path, url: str, as_json: bool, space: str | None) -> None:
     """Read a chat file into the store.
 
-    FILE is a SillyTavern chat, an export of ChatGPT, Claude, Open WebUI or LibreChat (a file, a folder or a zip), or a
-    database of OpenAI Agents, LangGraph, ADK or pydantic-ai-durable. Everything in it is kept, all versions and
-    branches too; what had to be bent is reported. The same file again adds nothing.
+    FILE is an archive that export wrote, a SillyTavern chat, an export of ChatGPT, Claude, Open WebUI or LibreChat (a
+    file, a folder or a zip), or a database of OpenAI Agents, LangGraph, ADK or pydantic-ai-durable. Everything in it is
+    kept, all versions and branches too; what had to be bent is reported. The same file again adds nothing.
     """
     from .importing import import_file, read_file
 
@@ -276,6 +277,27 @@ def redo(session: str, url: str, as_json: bool, steps: int) -> None:
     from .changing import travel
 
     run(url, lambda store: travel(store, session, back=False, steps=steps, as_json=as_json))
+
+
+@commands.command(
+    "export",
+    epilog="\b\nExamples:\n  turnkeeper export cellar cellar.zip --store story.db\n  turnkeeper export cellar cellar.jsonl",
+)
+@session_argument
+@click.argument("file", type=click.Path(path_type=Path))
+@in_store
+@take_option
+@click.option("--format", "kind", type=click.Choice(KINDS), help="Default: by the ending of FILE, zip, jsonl or json.")
+def export(session: str, file: Path, url: str, as_json: bool, take: int | None, kind: str | None) -> None:
+    """Write SESSION into FILE.
+
+    turnkeeper (zip) is an archive of all its takes, which any store imports. sillytavern (jsonl) is a chat file of what
+    is shown: an imported chat that was not changed is its source, line for line. openai, anthropic and gemini (json) are
+    the messages as those clients take them.
+    """
+    from .exporting import export
+
+    run(url, lambda store: export(store, session, file, kind=kind, take=take, as_json=as_json))
 
 
 @commands.command("watch", epilog="\b\nExample:\n  turnkeeper watch cellar --store story.db")

@@ -9,20 +9,26 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from ..api import Store
-from ..transfer import ImportReport, formats
+from ..transfer import Archive, ImportReport, formats
 from ..transfer.imported import Imported, Loss, summary
 from . import screen
 from .finding import shorten
 
 
-def read_file(path: Path) -> Imported:
-    """Read a foreign file, folder or zip. Raises Invalid for what no reader knows, TooLarge above a reader's limit."""
-    return formats.read(path)
+def read_file(path: Path) -> Imported | Archive:
+    """Read a foreign file, folder or zip, or an archive of ours.
+
+    Raises Invalid for what no reader knows, TooLarge above a reader's limit.
+    """
+    return formats.read_any(path)
 
 
-async def import_file(store: Store, imported: Imported, *, space: str, as_json: bool) -> None:
+async def import_file(store: Store, imported: Imported | Archive, *, space: str | None, as_json: bool) -> None:
     """Land what was read, read it back from the store, and print that."""
-    reports = await store.transfer.import_chat(imported, space=space)
+    if isinstance(imported, Archive):
+        await _import_archive(store, imported, space=space, as_json=as_json)
+        return
+    reports = await store.transfer.import_chat(imported, space=space or "default")
     stored = [await store.transfer.stored(report.session_id) for report in reports]
     losses = tuple(loss for one in stored for loss in one.losses) if stored else imported.losses
     whole = replace(imported, sessions=tuple(session for one in stored for session in one.sessions), losses=losses)
@@ -30,6 +36,27 @@ async def import_file(store: Store, imported: Imported, *, space: str, as_json: 
         screen.print_json(_described(store, whole, reports))
     else:
         _print(whole, reports)
+
+
+async def _import_archive(store: Store, read: Archive, *, space: str | None, as_json: bool) -> None:
+    report = await store.transfer.import_archive(read, space=space)
+    session = await store.session(report.session_id)
+    info, takes = await session.info(), await session.takes()
+    counts = {table.name: len(rows) for table, rows in read.rows.items()}
+    if as_json:
+        screen.print_json({
+            "store": store.name, "added": int(report.added), "session_ids": [report.session_id], "format": "turnkeeper",
+            "file_sha256": read.sha256, "rows": counts,
+            "sessions": [{"session_id": report.session_id, "added": report.added, "title": info.title}],
+            "loss_report": [],
+        })  # fmt: skip
+        return
+    out = screen.console()
+    first = "Imported " if report.added else "Already here: "
+    title = screen.fit(info.title or "(no title)", out.width - len(first))
+    out.print(Text.assemble((first, "green" if report.added else "yellow"), (title, "bold")))
+    told = ", ".join((count(counts["versions"], "version"), count(len(takes), "take")))
+    screen.paragraph(out, f"{told}; session {shorten([report.session_id])[report.session_id]}", indent=2)
 
 
 def _described(store: Store, whole: Imported, reports: list[ImportReport]) -> dict[str, Any]:
@@ -64,10 +91,11 @@ def _print(whole: Imported, reports: list[ImportReport]) -> None:
         screen.paragraph(out, f"{', '.join(counts)}; session {short[report.session_id]}", indent=2)
     if not reports:
         out.print("Nothing to import: the file is empty.")
-    _print_losses(out, whole.losses)
+    print_losses(out, whole.losses)
 
 
-def _print_losses(out: Any, losses: tuple[Loss, ...]) -> None:
+def print_losses(out: Any, losses: tuple[Loss, ...]) -> None:
+    """Print losses by kind, with the first places of each."""
     if not losses:
         return
     kinds: dict[tuple[str, str], list[Loss]] = {}
@@ -76,7 +104,13 @@ def _print_losses(out: Any, losses: tuple[Loss, ...]) -> None:
     out.print()
     out.print("What you should know:", style="bold")
     for (kind, action), group in kinds.items():
-        places = [f"line {loss.where['line']}" for loss in group[:3] if "line" in loss.where]
+        named = ("line", "position")
+        places = [
+            f"{n.replace('position', 'message')} {loss.where[n]}"
+            for loss in group[:3]
+            for n in named
+            if n in loss.where
+        ]
         more = f" and {len(group) - 3} more" if len(group) > 3 else ""
         place = f" ({', '.join(places)}{more})" if places else ""
         screen.paragraph(out, f"{kind.replace('_', ' ')}: {action}{place}", indent=2)

@@ -6,6 +6,7 @@ touch no network. `load` lands what they read, `stored` reads it back. `Transfer
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +18,7 @@ from ..store.worker import apart
 from . import archive, load, restoring, stored
 from .archive import Archive, Written
 from .files import new_file
-from .imported import Imported
+from .imported import Imported, Loss
 from .load import ImportReport
 from .restoring import SnapshotInfo
 
@@ -63,6 +64,25 @@ class Transfer(Room):
         async with new_file(path) as place:
             with place.open("wb") as file:
                 return await self.write_archive(who, file)
+
+    async def export_chat(self, who: Who, path: str | os.PathLike[str], *, take: int | None = None) -> list[Loss]:
+        """Write one take (default: the one that is shown) as a SillyTavern chat file; answer what it has no place for.
+
+        Raises what `export` raises, and NotFound for an unknown take.
+        """
+        from .sillytavern_chat import losses_of, write_chat
+
+        if isinstance(self._scope, Transaction):
+            chat = await stored.stored_chat(self._scope, who, take)
+        else:
+            chat = await self._scope.look(lambda rows: stored.stored_chat(rows, who, take), one_view=True)
+        async with new_file(path) as place:
+            with place.open("wb") as file:
+                for number, line in enumerate(write_chat(chat)):
+                    file.write(line)
+                    if not number % 200:
+                        await asyncio.sleep(0)
+        return losses_of(chat)
 
     async def write_archive(self, who: Who, file: BinaryIO) -> Written:
         """The same into an open file."""

@@ -163,7 +163,7 @@ def is_archive(file: BinaryIO) -> bool:
     try:
         with zipfile.ZipFile(file) as archive:
             return MANIFEST in archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+    except (zipfile.BadZipFile, OSError, ValueError, RuntimeError):
         return False
     finally:
         file.seek(0)
@@ -184,7 +184,7 @@ def read(file: BinaryIO, name: str = "archive") -> Archive:
             about, rows = _Reading(archive, name).read()
     except TurnkeeperError:
         raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, OSError) as e:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as e:
         raise _invalid(name, "it is a zip that cannot be unpacked") from e
     _check(name, about, rows)
     return Archive(sha256, about, rows)

@@ -175,6 +175,7 @@ class _Landing:
         body = {
             "format": imported.format, "file_sha256": imported.file_sha256, "source": source,
             "source_id": session.source_id, "created_at": session.created_at, "extra": session.extra,
+            "versions": len(self._versions),
         }  # fmt: skip
         await self._keep("session", body)
         for number, (take, base) in enumerate(zip(session.takes, bases, strict=True)):

@@ -8,7 +8,7 @@ Rules of the file:
   is kept word for word in the take's `extra`.
 * A line that is not JSON, is nested too deeply, is no object or is no message is kept byte for byte in the take's
   `extra`, with its number, and reported; the lines after it are read. Blank lines are left out and counted.
-* A byte order mark is dropped and reported. CR before LF is dropped, and noted in the take's `extra`.
+* A byte order mark is dropped and reported. CR before LF is dropped, and noted in the take's `extra`; so are blank lines.
 * A file without any line is no session. A file with lines of which none is an object is refused: it is no chat file.
 
 `scan` yields what it finds line by line, in constant memory; `read` collects it. `sillytavern_messages` has the rules
@@ -65,7 +65,7 @@ class KeptLine(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Something about the file as a whole: `crlf`, `byte_order_mark`; at the end `file_sha256`."""
+    """Something about the file as a whole: `crlf`, `byte_order_mark`, `blank_lines` (runs); at the end `file_sha256`."""
 
     name: str
     value: Any
@@ -144,8 +144,10 @@ def write_header(take: ImportedTake) -> dict[str, Any] | None:
     if "header" not in kept:
         return None
     header: dict[str, Any] = dict(kept["header"])
-    if "chat_metadata.variables" in kept.get("carried", ()):
-        header["chat_metadata"] = {**header["chat_metadata"], "variables": take.variables}
+    metadata = header.get("chat_metadata", {})
+    carried = "chat_metadata.variables" in kept.get("carried", ())
+    if carried or (take.variables and isinstance(metadata, dict)):
+        header["chat_metadata"] = {**metadata, "variables": take.variables}
     return header
 
 
@@ -156,7 +158,7 @@ class _Scanner:
         self._parser = LineParser()
         self._objects = 0
         self._unread = 0
-        self._blank: list[int] = []  # first and count
+        self._blank: list[int] = []  # the numbers of blank lines
         self._previous_us: int | None = None
 
     def scan(self, lines: Iterable[Line]) -> Iterator[Event]:
@@ -169,7 +171,7 @@ class _Scanner:
             if content.strip(b" \t\r"):
                 yield from self._read_line(Line(line.number, content), notes)
             else:
-                self._blank = [self._blank[0], self._blank[1] + 1] if self._blank else [line.number, 1]
+                self._blank.append(line.number)
             yield from notes.losses
         yield from self._close_file()
 
@@ -182,8 +184,8 @@ class _Scanner:
 
     def _close_file(self) -> Iterator[Event]:
         if self._blank:
-            first, count = self._blank
-            yield Loss("line_blank", {"line": first, "count": count}, "left out")
+            yield Loss("line_blank", {"line": self._blank[0], "count": len(self._blank)}, "left out")
+            yield Mark("blank_lines", _runs(self._blank))
         if self._objects:
             return
         if self._unread:
@@ -227,6 +229,17 @@ class _Scanner:
         if self._previous_us is not None and message.created_at < self._previous_us:
             notes.add("date_out_of_order", "the order of the file is kept")
         self._previous_us = message.created_at
+
+
+def _runs(numbers: list[int]) -> list[list[int]]:
+    """Join numbers into runs of first and last, both inclusive."""
+    joined: list[list[int]] = []
+    for number in numbers:
+        if joined and number == joined[-1][1] + 1:
+            joined[-1][1] = number
+        else:
+            joined.append([number, number])
+    return joined
 
 
 def _note_parsed(parsed: ParsedLine, notes: Notes) -> None:

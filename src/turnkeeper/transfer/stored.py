@@ -15,8 +15,9 @@ from ..errors import Damaged, NotFound
 from ..history.choosing import versions_of
 from ..history.fold import VARS
 from ..history.ranges import versions_by_number
-from ..history.state import scene_state
-from ..kit.fenced import Ref, Who, look_up
+from ..history.state import live_take, scene_state
+from ..kit.fenced import Ref, Who, look_up, session_id_of
+from ..limits import INT_MAX
 from ..records import HEADERS, MESSAGES, RECORDS, TAKES, Message, Take
 from ..store.backend import Scan
 from ..store.reading import Rows
@@ -60,6 +61,44 @@ async def stored(rows: Rows, who: Who) -> Imported:
     )
 
 
+class StoredChat(msgspec.Struct, frozen=True):
+    """One take of any session as a chat: its messages with their positions; what an import has kept beside them."""
+
+    take: ImportedTake
+    positions: list[int]
+    title: str
+    created_at: int | None
+    new: list[list[bool]]  # of each message's versions, whether it was made here
+
+
+async def stored_chat(rows: Rows, who: Who, take: int | None = None) -> StoredChat:
+    """Answer a take as a chat, imported or not. A fork has the rest of the take it came from.
+
+    Raises NotFound or Gone, NotFound for an unknown take, Damaged for a version that is missing.
+    """
+    head, (takes, records) = await look_up(
+        rows, who, Scan(TAKES, prefix=(session_id_of(who),)), Scan(RECORDS, prefix=(session_id_of(who), NAMESPACE))
+    )
+    number = head.active_take if take is None else take
+    by_number = {row.take: row for row in takes}
+    row = live_take(by_number.get(number), head.session_id, number)
+    kept: dict[str, Any] = {record.key: record.body for record in records}
+    source: Take | None = row
+    while source is not None and f"take.{source.take}" not in kept:
+        source = by_number.get(source.parent_take) if source.parent_take is not None else None
+    rest = kept.get(f"take.{source.take}", {}) if source is not None else {}
+    header = await rows.get(HEADERS, head.session_id)
+    brought = kept.get("session", {}).get("versions", INT_MAX)  # sessions of earlier releases do not say
+    found = [message for message in await rows.scan(MESSAGES, head.session_id, row.take) if not message.cut]
+    return StoredChat(
+        await _take(rows, row, rest, {}, active=row.take == head.active_take),
+        [message.position for message in found],
+        (header.title if header is not None else None) or row.name or "",
+        header.created_at if header is not None else None,
+        [[version >= brought for version in _versions_left(message)] for message in found],
+    )
+
+
 async def _take(
     rows: Rows, take: Take, rest: dict[str, Any], versions: dict[int, ImportedVersion], *, active: bool
 ) -> ImportedTake:
@@ -74,7 +113,8 @@ async def _take(
 
 
 def _message(message: Message, versions: dict[int, ImportedVersion]) -> ImportedMessage:
-    head, numbers = message.head or {}, versions_of(message)
+    head = message.head or {}
+    numbers = _versions_left(message)
     missing = [number for number in numbers if number not in versions]
     if missing:
         raise Damaged(
@@ -88,3 +128,8 @@ def _message(message: Message, versions: dict[int, ImportedVersion]) -> Imported
         message.role, head.get("name"), bool(head.get("hidden")), message.created_at, head.get("extra") or {},
         tuple(versions[number] for number in numbers), numbers.index(message.version),
     )  # fmt: skip
+
+
+def _versions_left(message: Message) -> list[int]:
+    """Answer the versions of a message that are not cut."""
+    return [number for number in versions_of(message) if number not in (message.cut_versions or ())]
