@@ -223,7 +223,7 @@ async def test_a_backup_never_takes_the_place_of_a_file(store, tmp_path):
 
 
 async def test_a_place_that_cannot_be_written_is_told_and_nothing_is_left(store, tmp_path):
-    with pytest.raises(turnkeeper.Unavailable, match="There is none"):
+    with pytest.raises(turnkeeper.Unavailable, match="There is no such file"):
         await store.backup(tmp_path / "nowhere" / "kept.db")
 
     def stop(rows: int) -> None:
