@@ -50,6 +50,9 @@ WRITE_BYTES = 1_000_000
 FOREIGN_BYTES = 512 * 1024 * 1024
 """Most bytes of one foreign document, unpacked: an export, or all the exports of a zip or a folder together."""
 
+CARD_BYTES = 64 * 1024 * 1024
+"""Largest character card: a picture, a text chunk in it, a card's JSON."""
+
 FOREIGN_FILES = 10_000
 """Most files of a zip or a folder that are looked at."""
 

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from turnkeeper.errors import Invalid, TooLarge
 from turnkeeper.jsonvalue import check
 from turnkeeper.transfer import sillytavern, sillytavern_lines
-from turnkeeper.transfer.imported import SEPARATOR, Imported, ImportedMessage, format_time, summary
+from turnkeeper.transfer.imported import Imported, ImportedMessage
 from turnkeeper.transfer.sillytavern_dates import read_date
+from turnkeeper.transfer.summaries import SEPARATOR, format_time, summary
 
 SAMPLES = Path(__file__).parent.parent / "data" / "samples"
 EXPECTED = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))
-NAMES = sorted(name for name in EXPECTED["entries"] if name.startswith("sillytavern/"))
+NAMES = sorted(name for name in EXPECTED["entries"] if name.startswith("sillytavern/") and name.endswith(".jsonl"))
 # In this file each reply is dated before the question it answers.
 EXTRA_LOSSES = {"sillytavern/swipe-out-of-range.jsonl": {"date_out_of_order"}}
 

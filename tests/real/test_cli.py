@@ -221,7 +221,7 @@ def test_an_error_is_one_block_with_its_code(path: str, tmp_path: Path) -> None:
     lines = missing.stderr.splitlines()
     assert lines[0].startswith("turnkeeper: There is no database at") and "[unavailable]" in missing.stderr
     assert "  No file was made." in lines
-    (tmp_path / "photo.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n\x00")
+    (tmp_path / "photo.jsonl").write_bytes(b"\xff\xd8\xff\xe0\x00")
     refused = run("import", tmp_path / "photo.jsonl", store=path, code=2)
     assert "[invalid]" in refused.stderr and not Path(path).exists()
     (tmp_path / "card.json").write_text('{"spec": "chara_card_v2", "data": {}}')

@@ -36,6 +36,7 @@ def a_place_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TURNKEEPER_STORE", "story.db")
     (tmp_path / "chat.jsonl").write_bytes(CHAT)
+    (tmp_path / "keeper.png").write_bytes((ROOT / "tests/data/samples/cards/v3.png").read_bytes())
 
 
 async def play(path: str = "story.db", **options: Any) -> None:

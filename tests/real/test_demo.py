@@ -20,7 +20,7 @@ from turnkeeper.cli import commands
 from turnkeeper.cli.demo import stage, story, tour
 from turnkeeper.handles import Session
 from turnkeeper.history.content import text_of
-from turnkeeper.transfer.imported import summary
+from turnkeeper.transfer.summaries import summary
 
 PACKAGE = str(Path(turnkeeper.__file__).parents[1])
 

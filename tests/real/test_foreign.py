@@ -16,7 +16,8 @@ import turnkeeper
 from turnkeeper.errors import Invalid, NotFound, TooLarge
 from turnkeeper.jsonvalue import same
 from turnkeeper.transfer import formats
-from turnkeeper.transfer.imported import Imported, summary
+from turnkeeper.transfer.imported import Imported
+from turnkeeper.transfer.summaries import summary
 
 SAMPLES = Path(__file__).parent.parent / "data" / "samples"
 EXPECTED = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))["entries"]

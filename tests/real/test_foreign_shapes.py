@@ -15,7 +15,8 @@ import pytest
 import turnkeeper
 from turnkeeper.errors import Invalid
 from turnkeeper.transfer import formats
-from turnkeeper.transfer.imported import Imported, summary
+from turnkeeper.transfer.imported import Imported
+from turnkeeper.transfer.summaries import summary
 
 SAMPLES = Path(__file__).parent.parent / "data" / "samples"
 EXPORTS = ["chatgpt/conversations.json", "claude/conversations.json", "librechat/export.json", "openwebui/export.json"]

@@ -119,21 +119,27 @@ def run(url: str, work: Callable[[Any], Awaitable[None]], *, create: bool = Fals
     asyncio.run(opened())
 
 
-@commands.command("import", epilog="\b\nExample:\n  turnkeeper import chat.jsonl --store story.db")
+@commands.command(
+    "import",
+    epilog="\b\nExamples:\n  turnkeeper import chat.jsonl --store story.db\n  turnkeeper import keeper.png --begin",
+)
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 @in_store
 @click.option("--space", help="The space its sessions belong to; default: default, or where an archive's session was.")
-def import_(file: Path, url: str, as_json: bool, space: str | None) -> None:
+@click.option("--begin", is_flag=True, help="Begin a session with the character card FILE.")
+def import_(file: Path, url: str, as_json: bool, space: str | None, begin: bool) -> None:
     """Read a chat file into the store.
 
     FILE is an archive that export wrote, a SillyTavern chat, an export of ChatGPT, Claude, Open WebUI or LibreChat (a
     file, a folder or a zip), or a database of OpenAI Agents, LangGraph, ADK or pydantic-ai-durable. Everything in it is
     kept, all versions and branches too; what had to be bent is reported. The same file again adds nothing.
+
+    A character card (JSON, PNG, CHARX) or a lorebook is read and told; --begin starts a session with the card.
     """
     from .importing import import_file, read_file
 
     imported = read_file(file)
-    run(url, lambda store: import_file(store, imported, space=space, as_json=as_json), create=True)
+    run(url, lambda store: import_file(store, imported, space=space, begin=begin, as_json=as_json), create=True)
 
 
 @commands.command("list", epilog="\b\nExample:\n  turnkeeper list --store story.db")

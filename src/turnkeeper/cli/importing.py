@@ -9,8 +9,10 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from ..api import Store
+from ..errors import Invalid
 from ..transfer import Archive, ImportReport, formats
-from ..transfer.imported import Imported, Loss, summary
+from ..transfer.imported import Imported, Loss
+from ..transfer.summaries import summary
 from . import screen
 from .finding import shorten
 
@@ -23,10 +25,21 @@ def read_file(path: Path) -> Imported | Archive:
     return formats.read_any(path)
 
 
-async def import_file(store: Store, imported: Imported | Archive, *, space: str | None, as_json: bool) -> None:
-    """Land what was read, read it back from the store, and print that."""
+async def import_file(
+    store: Store, imported: Imported | Archive, *, space: str | None, begin: bool, as_json: bool
+) -> None:
+    """Land what was read, read it back from the store, and print that; `begin`: a session with the card it is.
+
+    Raises Invalid for a `begin` with what is no card.
+    """
+    if begin and (isinstance(imported, Archive) or imported.card is None):
+        raise Invalid("Only a character card can begin a session.", do="Leave --begin away.", path="--begin")
     if isinstance(imported, Archive):
         await _import_archive(store, imported, space=space, as_json=as_json)
+        return
+    if imported.format in ("card", "lorebook-world", "lorebook-card"):
+        begun = [await store.transfer.begin(imported, space=space or "default")] if begin else []
+        _print_character(store, imported, begun, as_json=as_json)
         return
     reports = await store.transfer.import_chat(imported, space=space or "default")
     stored = [await store.transfer.stored(report.session_id) for report in reports]
@@ -57,6 +70,34 @@ async def _import_archive(store: Store, read: Archive, *, space: str | None, as_
     out.print(Text.assemble((first, "green" if report.added else "yellow"), (title, "bold")))
     told = ", ".join((count(counts["versions"], "version"), count(len(takes), "take")))
     screen.paragraph(out, f"{told}; session {shorten([report.session_id])[report.session_id]}", indent=2)
+
+
+def _print_character(store: Store, read: Imported, begun: list[str], *, as_json: bool) -> None:
+    described = summary(read)
+    if as_json:
+        losses = [{"kind": loss.kind, "where": loss.where, "action": loss.action} for loss in read.losses]
+        own = {"store": store.name, "added": len(begun), "session_ids": begun}
+        screen.print_json({**own, **described, "loss_report": losses})
+        return
+    out = screen.console()
+    book = described.get("lorebook")
+    if read.card is not None:
+        card, book = described["card"], described["card"]["book"]
+        name = screen.fit(read.card.name or "(no name)", out.width - len("Card of "))
+        out.print(Text.assemble(("Card of ", "green"), (name, "bold")))
+        told = [f"{card['spec']}", count(card["greetings"], "greeting")]
+        if card["group_only_greetings"]:
+            told.append(f"{card['group_only_greetings']} more for groups")
+        screen.paragraph(out, ", ".join(told), indent=2)
+    if book is not None:
+        told = [f"lorebook of {'1 entry' if book['entries'] == 1 else format(book['entries'], ',') + ' entries'}"]
+        told += [f"{book['enabled']} enabled", f"{book['constant']} always on"]
+        screen.paragraph(out, ", ".join(told), indent=2)
+    if begun:
+        screen.paragraph(out, f"session {shorten(begun)[begun[0]]} begins with it", indent=2)
+    elif read.card is not None:
+        screen.paragraph(out, "Nothing was written; --begin starts a session with this card.", indent=2)
+    print_losses(out, read.losses)
 
 
 def _described(store: Store, whole: Imported, reports: list[ImportReport]) -> dict[str, Any]:

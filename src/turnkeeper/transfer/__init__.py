@@ -15,7 +15,7 @@ from ..kit.fenced import Who
 from ..kit.rooms import Room, read, write
 from ..store.transaction import Transaction
 from ..store.worker import apart
-from . import archive, load, restoring, stored
+from . import archive, beginning, load, restoring, stored
 from .archive import Archive, Written
 from .files import new_file
 from .imported import Imported, Loss
@@ -29,6 +29,7 @@ class Transfer(Room):
     """Imports, exports and snapshots, within a transaction or directly on a store."""
 
     import_session = write(load.import_session)
+    begin = write(beginning.begin)
     import_archive = write(restoring.import_archive)
     stored = read(stored.stored, one_view=True)
     snapshot = write(restoring.snapshot)

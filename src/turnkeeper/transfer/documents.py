@@ -89,11 +89,11 @@ def read_document(name: str, content: bytes) -> Document:
     return Document(name, sha, tuple(fold(entry, notes) for entry in entries), tuple(notes.losses))
 
 
-def too_large(name: str) -> TooLarge:
-    """Make the error for a document above `FOREIGN_BYTES`."""
+def too_large(name: str, limit: int = FOREIGN_BYTES) -> TooLarge:
+    """Make the error for a file above a limit of bytes."""
     return TooLarge(
-        f"{name} holds more than {FOREIGN_BYTES:,} bytes.",
-        do="Split it, and import the parts.", family="foreign-bytes", limit=FOREIGN_BYTES,
+        f"{name} holds more than {limit:,} bytes.", do="Split it, and import the parts.",
+        family="foreign-bytes", limit=limit,
     )  # fmt: skip
 
 

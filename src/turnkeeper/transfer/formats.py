@@ -1,4 +1,4 @@
-"""Chooses the reader of a foreign file by its content: a chat, an export, a database; a folder or a zip of them.
+"""Chooses the reader of a foreign file by its content: a chat, an export, a database, a card; a folder or a zip of them.
 
 * A name decides nothing but the order. A SillyTavern chat is read as a stream, all else within `turnkeeper.limits`.
 * In a folder or a zip everything is looked at that could be read; what no reader knows (accounts, feedback, images) is
@@ -20,9 +20,20 @@ from typing import Any, BinaryIO
 from msgspec.structs import replace
 
 from turnkeeper.errors import Invalid, NotFound, TooLarge
-from turnkeeper.limits import FOREIGN_BYTES, FOREIGN_FILES
+from turnkeeper.limits import CARD_BYTES, FOREIGN_BYTES, FOREIGN_FILES
 from turnkeeper.store import foreign_sqlite
-from turnkeeper.transfer import archive, chatgpt, claude, databases, librechat, openwebui, sillytavern
+from turnkeeper.transfer import (
+    archive,
+    card_files,
+    cards,
+    chatgpt,
+    claude,
+    databases,
+    librechat,
+    openwebui,
+    sillytavern,
+    sillytavern_set,
+)  # fmt: skip
 from turnkeeper.transfer.archive import Archive
 from turnkeeper.transfer.documents import Document, read_document, too_large
 from turnkeeper.transfer.imported import Imported, Loss
@@ -31,7 +42,10 @@ EXPORTS: tuple[ModuleType, ...] = (chatgpt, claude, openwebui, librechat)
 _CHUNK = 1 << 20
 _ENDINGS = (".json", ".jsonl", ".db", ".sqlite", ".sqlite3", ".zip")
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
-_DO = f"Choose a chat or export of SillyTavern, ChatGPT, Claude, Open WebUI or LibreChat, or a database of {databases.KNOWN}."
+_DO = (
+    "Choose a chat or export of SillyTavern, ChatGPT, Claude, Open WebUI or LibreChat, "
+    f"a database of {databases.KNOWN}, a character card or a lorebook."
+)
 
 
 def read(path: Path) -> Imported:
@@ -52,6 +66,8 @@ def read(path: Path) -> Imported:
         file.seek(0)
         if head.startswith(foreign_sqlite.MAGIC):
             return _read_database(path)
+        if head.startswith(card_files.PNG):
+            return card_files.read_png(path.name, file.read(CARD_BYTES + 1))
         return _read_stream(path.name, head, file)
 
 
@@ -76,7 +92,7 @@ def _read_database(path: Path) -> Imported:
 def _read_stream(name: str, head: bytes, file: BinaryIO) -> Imported:
     """Read a chat as a stream; what may be an export, and anything else, whole."""
     looks = sillytavern.sniff(head)
-    if not head.strip() or (looks and not _may_be_export(head)):
+    if not head.strip() or (looks and not _may_be_other(head)):
         return sillytavern.read(name, _chunks(file))
     content = file.read(FOREIGN_BYTES + 1)
     if looks or name.endswith(".jsonl") or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"{", b"["):
@@ -84,14 +100,15 @@ def _read_stream(name: str, head: bytes, file: BinaryIO) -> Imported:
         if found is not None:
             return found
     document = read_document(name, content)
-    known = _read_known(document)
+    known = cards.read_document(document) or _read_known(document)
     if known is None:
         raise Invalid(f"{name} holds nothing that a reader knows.", do=_DO, path=name)
     return known
 
 
-def _may_be_export(head: bytes) -> bool:
-    return b'"mapping"' in head[:4096] or b'"chat_messages"' in head[:4096]
+def _may_be_other(head: bytes) -> bool:
+    """Say whether it may be an export or a card after all, which can begin like the header of a chat."""
+    return b'"mapping"' in head[:4096] or b'"chat_messages"' in head[:4096] or b'"first_mes"' in head
 
 
 def _read_chat(name: str, content: bytes) -> Imported | None:
@@ -151,6 +168,8 @@ def _read_zip(path: Path, file: BinaryIO) -> Imported:
             members = [one for one in packed.infolist() if not one.is_dir()]
             if len(members) > FOREIGN_FILES:
                 raise _too_many(path.name)
+            if card_files.is_charx(packed):
+                return card_files.read_charx(path.name, packed, file)
             chosen = [one for one in members if _wanted(one.filename)]
             budget = _Budget(path.name)
             readers = [
@@ -249,6 +268,9 @@ def _gather(name: str, readers: Sequence[tuple[str, Callable[[], Imported]]], ot
 
 
 def _joined(found: list[tuple[str, Imported]], left: list[Loss]) -> Imported:
+    if found[0][1].format == sillytavern.FORMAT:
+        joined = sillytavern_set.join(found)
+        return replace(joined, losses=(*joined.losses, *left))
     if len(found) == 1:
         return replace(found[0][1], losses=(*found[0][1].losses, *left))
     together = hashlib.sha256("".join(sorted(imported.file_sha256 for _, imported in found)).encode()).hexdigest()

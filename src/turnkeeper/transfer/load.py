@@ -54,8 +54,8 @@ class ImportReport(msgspec.Struct, frozen=True):
 
 
 def source_of(imported: Imported, index: int) -> str:
-    """Answer by what a session of a source is known again: the digest of the bytes read, and its place among them."""
-    return f"{imported.file_sha256}.{index}"
+    """Answer by what a session of a source is known again: the digest of its own files, or of the bytes read and its place."""
+    return imported.sessions[index].source or f"{imported.file_sha256}.{index}"
 
 
 async def import_session(

@@ -18,6 +18,7 @@ from .imported import ImportedMessage, ImportedVersion, Loss
 from .sillytavern import FORMAT, write_header
 from .sillytavern_kept import write_line
 from .sillytavern_lines import dump_line
+from .sillytavern_set import own_part
 from .stored import StoredChat
 
 _BOM = b"\xef\xbb\xbf"
@@ -101,7 +102,8 @@ def _line(message: ImportedMessage, new: list[bool], names: dict[str, str]) -> d
         line = _made_line(message, names)
         return line if len(message.versions) == 1 else {**line, **_swipes(message)}
     if not any(new):
-        return write_line(message)
+        return write_line(own_part(message, trim=True))
+    message = own_part(message, trim=False)
     versions = tuple(
         _with_entry(version) if made else version for version, made in zip(message.versions, new, strict=True)
     )
