@@ -204,3 +204,13 @@ def test_a_charx_whose_card_is_none(tmp_path: Path) -> None:
             packed.writestr("card.json", content)
         with pytest.raises(Invalid):
             read(tmp_path, "a.charx", made.getvalue())
+
+
+def test_a_zip_of_chats_with_a_card_among_them_is_read_for_its_chats(tmp_path: Path) -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as packed:
+        packed.writestr("card.json", json.dumps(V1))
+        packed.writestr("a.jsonl", json.dumps({"name": "Ida", "is_user": False, "mes": "Hm."}) + "\n")
+    found = read(tmp_path, "a.zip", made.getvalue())
+    assert len(found.sessions) == 1
+    assert "file_without_session" in kinds(found)

@@ -116,8 +116,9 @@ def _unpacked(kind: bytes, text: bytes) -> bytes | None:
 
 
 def is_charx(packed: zipfile.ZipFile) -> bool:
-    """Say whether a zip is a CHARX."""
-    return CHARX_MEMBER in packed.namelist()
+    """Say whether a zip is a CHARX, and not chats with a card among them."""
+    names = packed.namelist()
+    return CHARX_MEMBER in names and not any(name.endswith(".jsonl") for name in names)
 
 
 def read_charx(name: str, packed: zipfile.ZipFile, file: BinaryIO) -> Imported:
