@@ -144,3 +144,16 @@ def test_lost_links_name_their_line(tmp_path: Path) -> None:
         {"line": 2, "target": "gone", "file": "a.jsonl", "conversation": "a"},
         {"line": 2, "target": "lost", "file": "a.jsonl", "conversation": "a"},
     ]
+
+
+def test_details_that_are_no_objects_do_not_stop_the_search_for_links(tmp_path: Path) -> None:
+    odd = {**line("Tobin", "1", "2"), "swipe_info": [5, None]}
+    assert takes(formats.read(folder(tmp_path, a=[header(), odd], b=[header(main_chat="a"), odd])))["b"] == ["1"]
+
+
+async def test_a_chat_that_came_alone_and_then_in_a_folder_is_one(store: turnkeeper.Store, tmp_path: Path) -> None:
+    folder(tmp_path, a=[header(), line("Tobin", "Hello.")], b=[header(), line("Wren", "Another story.")])
+    (alone,) = await store.transfer.import_file(tmp_path / "a.jsonl")
+    both = await store.transfer.import_file(tmp_path)
+    assert sorted(report.added for report in both) == [False, True]
+    assert alone.session_id in {report.session_id for report in both if not report.added}

@@ -34,32 +34,31 @@ def read_png(name: str, content: bytes) -> Imported:
     """Read the card in a picture. Raises Invalid when chunks hold one and none of them can be read, TooLarge."""
     if len(content) > CARD_BYTES:
         raise too_large(name, CARD_BYTES)
-    notes, found = Notes(), dict[str, Card]()
+    notes, found = Notes(), dict[str, tuple[Card, Notes]]()
     broken = 0
     for keyword, text in _texts(content, notes):
         if keyword not in _KEYWORDS or keyword in found:
             continue
-        card = _card_in(name, keyword, text, notes)
-        if card is None:
+        read = _card_in(name, keyword, text)
+        if read is None:
             broken += 1
             notes.add("card_chunk_unreadable", "left out", chunk=keyword)
         else:
-            found[keyword] = card
+            found[keyword] = read
     if not found:
         if broken:
             raise Invalid(
                 f"{name} carries a card that cannot be read.", do="Export the card again.", path=name, chunks=broken
             )
         notes.add("card_chunk_missing", "no card: the picture carries none")
-    if len(found) == len(_KEYWORDS) and not same_card(*found.values()):
+    if len(found) == len(_KEYWORDS) and not same_card(*(card for card, _ in found.values())):
         notes.add("card_chunks_disagree", f"{_KEYWORDS[0]} wins", chunks=sorted(found, reverse=True))
-    chosen = next((found[keyword] for keyword in _KEYWORDS if keyword in found), None)
-    if chosen is not None:  # what had to be bent in it, and not in the one that was passed over
-        read_card(chosen.raw, chosen.taken_from, notes)
-    return imported(chosen, hashlib.sha256(content).hexdigest(), notes.losses)
+    card, bent = next((found[keyword] for keyword in _KEYWORDS if keyword in found), (None, Notes()))
+    return imported(card, hashlib.sha256(content).hexdigest(), (*notes.losses, *bent.losses))
 
 
-def _card_in(name: str, keyword: str, text: bytes, notes: Notes) -> Card | None:
+def _card_in(name: str, keyword: str, text: bytes) -> tuple[Card, Notes] | None:
+    """Answer the card of a chunk, with what had to be bent in it; None if it cannot be read."""
     try:
         content = base64.b64decode(b"".join(text.split()), validate=True)
         document = read_document(name, content)
@@ -67,9 +66,9 @@ def _card_in(name: str, keyword: str, text: bytes, notes: Notes) -> Card | None:
         return None
     if len(document.entries) != 1 or not knows_card(document.entries[0]):
         return None
-    for loss in document.losses:
-        notes.add(loss.kind, loss.action, chunk=keyword, **loss.where)
-    return read_card(document.entries[0], keyword, Notes())
+    bent = Notes()
+    bent.losses += document.losses
+    return read_card(document.entries[0], keyword, bent), bent
 
 
 def _texts(content: bytes, notes: Notes) -> Iterator[tuple[str, bytes]]:

@@ -52,7 +52,7 @@ def read_document(document: Document) -> Imported | None:
     value, notes = document.entries[0], Notes()
     if knows_card(value):
         card = read_card(value, "json", notes)
-        return Imported(CARD, document.file_sha256, (), (*document.losses, *notes.losses), card=card)
+        return imported(card, document.file_sha256, (*document.losses, *notes.losses))
     if not knows_book(value):
         return None
     book = read_book(value, notes)

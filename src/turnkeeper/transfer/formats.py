@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 import zipfile
 import zlib
@@ -36,7 +35,7 @@ from turnkeeper.transfer import (
 )  # fmt: skip
 from turnkeeper.transfer.archive import Archive
 from turnkeeper.transfer.documents import Document, read_document, too_large
-from turnkeeper.transfer.imported import Imported, Loss
+from turnkeeper.transfer.imported import Imported, Loss, digest_of_files
 
 EXPORTS: tuple[ModuleType, ...] = (chatgpt, claude, openwebui, librechat)
 _CHUNK = 1 << 20
@@ -273,7 +272,7 @@ def _joined(found: list[tuple[str, Imported]], left: list[Loss]) -> Imported:
         return replace(joined, losses=(*joined.losses, *left))
     if len(found) == 1:
         return replace(found[0][1], losses=(*found[0][1].losses, *left))
-    together = hashlib.sha256("".join(sorted(imported.file_sha256 for _, imported in found)).encode()).hexdigest()
+    together = digest_of_files(imported for _, imported in found)
     losses: list[Loss] = [
         Loss(loss.kind, {**loss.where, "file": loss.where.get("file", file), "source": file}, loss.action)
         for file, imported in found

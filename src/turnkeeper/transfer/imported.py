@@ -13,6 +13,8 @@ Rules for every reader:
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -130,3 +132,8 @@ class Imported(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...]
     card: Card | None = None
     lorebook: Book | None = None
+
+
+def digest_of_files(read: Iterable[Imported]) -> str:
+    """Answer one digest for several files, whatever their order."""
+    return hashlib.sha256("".join(sorted(one.file_sha256 for one in read)).encode()).hexdigest()

@@ -13,13 +13,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from turnkeeper.transfer.imported import Imported, ImportedMessage, ImportedSession, ImportedTake, ImportedVersion, Loss
+from turnkeeper.transfer.imported import (
+    Imported,
+    ImportedMessage,
+    ImportedSession,
+    ImportedTake,
+    ImportedVersion,
+    Loss,
+    digest_of_files,
+)
 from turnkeeper.transfer.sillytavern_kept import FORMAT
 
 SET = "sillytavern-set"
@@ -65,11 +72,7 @@ def join(files: Sequence[File]) -> Imported:
             for loss in losses
         ]
     form = SET if any(len(story) > 1 for story in stories) else FORMAT
-    return Imported(form, _digest(read for _, read in files), tuple(sessions), tuple(losses))
-
-
-def _digest(read: Iterator[Imported]) -> str:
-    return hashlib.sha256("".join(sorted(one.file_sha256 for one in read)).encode()).hexdigest()
+    return Imported(form, digest_of_files(read for _, read in files), tuple(sessions), tuple(losses))
 
 
 def _name(file: str) -> str:
@@ -145,7 +148,7 @@ def _session(story: Sequence[File]) -> ImportedSession:
         takes.append(replace(own, messages=messages, extra=extra, active=number == 0))
     files = [{"path": file, "file_sha256": read.file_sha256} for file, read in story]
     extra = {**root.extra, SET: {"file": {"files": files}}}
-    return replace(root, takes=tuple(takes), extra=extra, source=_digest(read for _, read in story) + ".0")
+    return replace(root, takes=tuple(takes), extra=extra, source=digest_of_files(read for _, read in story) + ".0")
 
 
 def _walk(start: list[_Node], messages: Sequence[ImportedMessage]) -> list[_Node]:
@@ -222,7 +225,8 @@ def _lost_links(read: Imported, names: set[str]) -> Iterator[Loss]:
     for message, number in zip(_messages(read), lines, strict=False):
         extra = message.extra[FORMAT]["line"].get("extra")
         if extra is None:  # it stands in the shown version's entry
-            extra = (message.versions[message.shown].extra.get(FORMAT, {}).get("swipe_info") or {}).get("extra")
+            entry = message.versions[message.shown].extra.get(FORMAT, {}).get("swipe_info")
+            extra = entry.get("extra") if isinstance(entry, dict) else None
         if not isinstance(extra, dict):
             continue
         branches, checkpoint = extra.get("branches"), extra.get("bookmark_link")
