@@ -11,15 +11,18 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_LOOK_S, _BREATH_S, _BETWEEN_S = 0.005, 0.000_2, 0.001
-"""When to look whether the thread gets on, how long the loop then stands still for it, and how soon again."""
+_LOOK_S, _BREATH_S, _BETWEEN_S, _START_S = 0.005, 0.000_2, 0.001, 0.000_5
+"""When to look whether the thread gets on, how long the loop then stands still for it, how soon again; and how long it
+stands still at most until the thread has begun."""
 
 
 class Worker:
     """A thread for the few calls that may wait for the disk or for another process: one at a time, in order.
 
     A loop that is never idle hands the interpreter's lock on only for an instant, too short for a thread to get it: a call
-    of 5 ms took half a minute. So while a call does not end, the loop stands still for a moment now and then.
+    of 5 ms took half a minute. So the loop stands still until the thread has begun (some 50 µs; else the call would wait
+    until the loop has nothing to do, and a commit would never run beside the work on the next), and while a call does not
+    end, for a moment now and then.
     """
 
     def __init__(self) -> None:
@@ -37,8 +40,12 @@ class Worker:
     def start(self, call: Callable[[], None], tell: Callable[[BaseException | None], None]) -> None:
         """Run `call` in the thread, then `tell(its error or None)` on the loop."""
 
+        begun = threading.Lock()
+        begun.acquire()
+
         def job() -> None:
             error: BaseException | None = None
+            begun.release()
             try:
                 call()
             except BaseException as e:  # handed to the loop
@@ -46,6 +53,8 @@ class Worker:
             self._loop.call_soon_threadsafe(self._end_call, tell, error)
 
         self._jobs.put(job)
+        if not self._open:
+            begun.acquire(timeout=_START_S)
         self._open += 1
         if not self._looking:
             self._looking, self._seen = True, self._ended
